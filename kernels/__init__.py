@@ -1,0 +1,1 @@
+"""Numba kernels over contiguous arrays. They trust their input; callers check it."""

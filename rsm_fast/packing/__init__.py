@@ -1,0 +1,1 @@
+"""Chosen chunks to prompt text."""

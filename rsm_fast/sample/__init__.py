@@ -1,0 +1,1 @@
+"""A sample conversation with questions, for the demo and the suite."""
