@@ -1,1 +1,5 @@
-"""Numba kernels over contiguous arrays. They trust their input; callers check it."""
+"""Compiled kernels. They trust their input: the modules above check it.
+
+A kernel is a function of arrays and scalars. `rsm_fast.kernels.jit.kernel` is the one
+decorator; nothing else in the project calls Numba's.
+"""
