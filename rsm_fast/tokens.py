@@ -1,0 +1,393 @@
+"""Token counters: what a budget is measured in.
+
+The default is the WordPiece tokenizer of the packaged MiniLM where it is installed, else
+UTF-8 bytes divided by three. Any callable ``str -> int`` will do as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import mul
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from rsm_fast.errors import InvalidInputError, MissingDependencyError, ModelFileError
+from rsm_fast.modelfiles import PACKAGED_TOKENIZER, check_file, packaged_file
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = [
+    "ByteCounter",
+    "CallableCounter",
+    "PlainTokenizerCounter",
+    "TokenCounter",
+    "WordPieceCounter",
+    "as_token_counter",
+    "load_tokenizer",
+    "packaged_counter",
+    "tokenizer_counter",
+    "without_surrogates",
+]
+
+
+class TokenCounter(Protocol):
+    r"""Counts the tokens of a text.
+
+    Attributes
+    ----------
+    name : str
+        Unit of the counts, shown in results.
+    additive : bool
+        True if ``count(a + "\n" + b) <= count(a) + count(b)`` for any texts, so that
+        stored counts of lines bound the count of their join.
+    """
+
+    name: str
+    additive: bool
+
+    def __call__(self, text: str) -> int:
+        """Tokens of ``text``, 0 or more."""
+
+    def count_lines(self, lines: Sequence[str]) -> list[int]:
+        """Tokens of each line, as `__call__` would count them."""
+
+
+def without_surrogates(text: str) -> str:
+    """Replace lone surrogates, which no UTF-8 consumer accepts, by ``?``."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+class ByteCounter:
+    """UTF-8 bytes divided by three, rounded up: no model needed.
+
+    English prose has four to five bytes to a token, so this errs on the safe side for it,
+    as for most scripts (a Chinese character has three bytes and mostly one token). Not
+    additive: two roundings may be less than one.
+    """
+
+    name = "utf8-bytes/3"
+    additive = False
+
+    def __call__(self, text: str) -> int:
+        """ceil(bytes / 3)."""
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        return (size + 2) // 3
+
+    def count_lines(self, lines: Sequence[str]) -> list[int]:
+        """ceil(bytes / 3) of each line."""
+        return [self(line) for line in lines]
+
+
+class CallableCounter:
+    """A caller's function ``str -> int`` as a `TokenCounter`; its results are checked.
+
+    Parameters
+    ----------
+    function : callable
+        Counts the tokens of one text.
+    name : str, optional
+        Unit shown in results. Default: the function's own name.
+    additive : bool
+        Whether the promise of `TokenCounter.additive` holds. Without it a pack is counted
+        as a whole, which is always right.
+    """
+
+    def __init__(
+        self, function: Callable[[str], int], *, name: str | None = None, additive: bool = False
+    ) -> None:
+        self._function = function
+        self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
+        self.additive = additive
+
+    def __call__(self, text: str) -> int:
+        """Tokens of ``text``; `InvalidInputError` where the function gives no count."""
+        count = self._function(text)
+        try:
+            whole = int(count)
+        except (TypeError, ValueError):
+            whole = -1
+        if whole < 0 or whole != count:
+            raise InvalidInputError(
+                f"count_tokens ({self.name}): expected a whole number of tokens >= 0, "
+                f"got {count!r} for a text of {len(text)} characters"
+            )
+        return whole
+
+    def count_lines(self, lines: Sequence[str]) -> list[int]:
+        """Tokens of each line."""
+        return [self(line) for line in lines]
+
+
+class PlainTokenizerCounter:
+    """Counts with any `tokenizers.Tokenizer`, special tokens of the template left out."""
+
+    additive = False
+
+    def __init__(self, tokenizer: Tokenizer, *, name: str) -> None:
+        self._tokenizer = tokenizer
+        self.name = name
+
+    def __call__(self, text: str) -> int:
+        """Tokens of ``text``."""
+        return len(self._tokenizer.encode(without_surrogates(text), add_special_tokens=False))
+
+    def count_lines(self, lines: Sequence[str]) -> list[int]:
+        """Tokens of each line."""
+        return [self(line) for line in lines]
+
+
+# What str.split() takes for white space but BERT's normaliser deletes, joining its sides.
+_CONTROL_SPACES: Final = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_SPACES: Final = re.compile("[ \t\r\n]+")
+# Characters that BERT's pre-tokeniser always cuts off as words of their own: ASCII and
+# common general punctuation, and ideographs. The rest of a long word comes in runs.
+_ALONE: Final = (
+    "!-/:-@\\[-`{-~"
+    "\u2010-\u2027\u2030-\u2043\u2045-\u2051\u2053-\u205e\u3001-\u3003\u3008-\u3011"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
+)
+_LONGEST_CACHED_WORD: Final = 48
+_MOST_CACHED_WORDS: Final = 40_000  # about 5 MB
+_WORDS_PER_CALL: Final = 2_000
+
+
+class WordPieceCounter:
+    """Exact counts of a BERT-type WordPiece tokenizer, by a cache of words.
+
+    BERT's normaliser works character by character, its pre-tokeniser always cuts at white
+    space, and WordPiece looks at one word at a time. So the count of a text is the sum of
+    the counts of its words, and texts repeat their words: on real conversations this is
+    about fifteen times faster than tokenising (``bench/embedding_tokens.py``), with equal
+    results (``tests/test_tokens.py``). For the same reason the count is additive over
+    newlines, exactly. A special token written out in a text (``[CLS]``) counts as one, as
+    it does for the tokenizer; the template's own are not counted.
+
+    Safe to use from several threads. The cache is bounded.
+
+    Parameters
+    ----------
+    load : callable
+        Gives the tokenizer, truncation and padding off; called at the first use.
+    name : str
+        Unit shown in results.
+    """
+
+    additive = True
+
+    def __init__(self, load: Callable[[], Tokenizer], *, name: str) -> None:
+        self.name = name
+        self._load = load
+        self._counts: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._tokenizer: Tokenizer | None = None
+        self._pieces: re.Pattern[str] = re.compile("")
+
+    def __call__(self, text: str) -> int:
+        """Tokens of ``text``."""
+        words = _SPACES.split(text) if _CONTROL_SPACES.search(text) else text.split()
+        counts = self._counts
+        total = 0
+        missing = []
+        for word in words:
+            count = counts.get(word)
+            if count is None:
+                missing.append(word)
+            else:
+                total += count
+        if missing:
+            total += self._count_missing(missing)
+        return total
+
+    def count_lines(self, lines: Sequence[str]) -> list[int]:
+        """Tokens of each line."""
+        return [self(line) for line in lines]
+
+    def __getstate__(self) -> object:
+        raise TypeError(f"{type(self).__name__} cannot be pickled; make one in each process")
+
+    def _count_missing(self, words: list[str]) -> int:
+        """Count words that the cache lacks, and keep the short ones."""
+        tokenizer = self._tokenizer or self._open()
+        total = 0
+        short = []
+        for word, times in Counter(words).items():
+            if len(word) > _LONGEST_CACHED_WORD:
+                total += times * self._count_long(word, tokenizer)
+            else:
+                short.append((word, times))
+        for start in range(0, len(short), _WORDS_PER_CALL):
+            block = short[start : start + _WORDS_PER_CALL]
+            found = self._encode([word for word, _ in block], tokenizer)
+            total += sum(map(mul, found, (times for _, times in block)))
+        return total
+
+    def _count_long(self, word: str, tokenizer: Tokenizer) -> int:
+        """Cut a long word where the tokenizer would, so that its pieces repeat too."""
+        counts = self._counts
+        total = 0
+        missing: list[str] = []
+        for piece in self._pieces.findall(word):
+            count = counts.get(piece)
+            if count is not None:
+                total += count
+            elif len(piece) <= _LONGEST_CACHED_WORD:
+                total += self._encode([piece], tokenizer)[0]
+            else:
+                missing.append(piece)
+        for piece in missing:
+            total += len(tokenizer.encode(without_surrogates(piece), add_special_tokens=False))
+        return total
+
+    def _encode(self, words: list[str], tokenizer: Tokenizer) -> list[int]:
+        clean = [without_surrogates(word) for word in words]
+        # One call for all words, and no thread pool as encode_batch would start (a fork
+        # after that warns).
+        encoding = tokenizer.encode(clean, is_pretokenized=True, add_special_tokens=False)
+        found = [0] * len(words)
+        for index in encoding.word_ids:
+            if index is not None:
+                found[index] += 1
+        if len(self._counts) > _MOST_CACHED_WORDS:
+            self._counts.clear()
+        self._counts.update(zip(words, found, strict=True))
+        return found
+
+    def _open(self) -> Tokenizer:
+        with self._lock:
+            if self._tokenizer is None:
+                tokenizer = self._load()
+                specials = [
+                    token.content for token in tokenizer.get_added_tokens_decoder().values()
+                ]
+                choices = [re.escape(text) for text in sorted(specials, key=len, reverse=True)]
+                choices += [f"[{_ALONE}]", f"[^{_ALONE}]+"]
+                self._pieces = re.compile("|".join(choices))
+                self._tokenizer = tokenizer
+            return self._tokenizer
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """Open a ``tokenizer.json`` with the truncation and padding that it carries taken out.
+
+    Shipped files often truncate at 128 or pad to a fixed length; whoever wants either sets
+    it explicitly on the result.
+
+    Raises
+    ------
+    MissingDependencyError
+        If the package tokenizers cannot be imported.
+    ModelFileError
+        If the file is missing or no tokenizer.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"counting tokens and local models need the package tokenizers ({error}); "
+            "run: pip install tokenizers"
+        ) from error
+    try:
+        # The library raises bare Exception for whatever is wrong with the file.
+        tokenizer = Tokenizer.from_file(os.fspath(path))
+    except Exception as error:
+        raise ModelFileError(
+            f"{path}: expected a tokenizer.json, got {error}; fetch the file again"
+        ) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _is_bert(path: str | os.PathLike[str]) -> bool:
+    """Whether a tokenizer.json has BERT's normaliser, pre-tokeniser and WordPiece."""
+    with open(path, encoding="utf-8") as file:
+        parts = json.load(file)
+    added = parts.get("added_tokens") or []
+    return (
+        (parts.get("normalizer") or {}).get("type") == "BertNormalizer"
+        and (parts["normalizer"]).get("clean_text") is True
+        and (parts["normalizer"]).get("handle_chinese_chars") is True
+        and (parts.get("pre_tokenizer") or {}).get("type") == "BertPreTokenizer"
+        and (parts.get("model") or {}).get("type") == "WordPiece"
+        and not any(
+            token.get("single_word")
+            or token.get("lstrip")
+            or token.get("rstrip")
+            or token.get("normalized")
+            or " " in token.get("content", "")
+            for token in added
+        )
+    )
+
+
+def tokenizer_counter(
+    path: str | os.PathLike[str], *, name: str
+) -> WordPieceCounter | PlainTokenizerCounter:
+    """Counter for a ``tokenizer.json``: the fast exact one where it is BERT's WordPiece.
+
+    Raises
+    ------
+    MissingDependencyError, ModelFileError
+        See `load_tokenizer`.
+    """
+    tokenizer = load_tokenizer(path)
+    if _is_bert(path):
+        return WordPieceCounter(lambda: tokenizer, name=name)
+    return PlainTokenizerCounter(tokenizer, name=name)
+
+
+@functools.cache
+def packaged_counter() -> WordPieceCounter | None:
+    """Counter of the packaged MiniLM, one for the process; None where it is not installed.
+
+    Raises
+    ------
+    ModelFileError
+        If the installed file is not the known one.
+    """
+    path = packaged_file(PACKAGED_TOKENIZER)
+    if path is None:
+        return None
+    check_file(
+        path,
+        size=PACKAGED_TOKENIZER.size,
+        sha256=PACKAGED_TOKENIZER.sha256,
+        mend=f"run: {PACKAGED_TOKENIZER.install}",
+    )
+    return WordPieceCounter(lambda: load_tokenizer(path), name="wordpiece/all-MiniLM-L6-v2")
+
+
+def as_token_counter(value: Callable[[str], int] | TokenCounter | None = None) -> TokenCounter:
+    """Make a `TokenCounter` of what a caller gave.
+
+    Parameters
+    ----------
+    value : TokenCounter, callable or None
+        None takes the packaged WordPiece, or `ByteCounter` where that is not installed. A
+        bare callable is wrapped and its results are checked.
+
+    Raises
+    ------
+    InvalidInputError
+        If the value is not callable.
+    """
+    if value is None:
+        return packaged_counter() or ByteCounter()
+    if not callable(value):
+        raise InvalidInputError(
+            "count_tokens: expected a callable str -> int (or None for the default), "
+            f"got {type(value).__name__}"
+        )
+    if all(hasattr(value, part) for part in ("count_lines", "additive", "name")):
+        return cast(TokenCounter, value)
+    return CallableCounter(value)
