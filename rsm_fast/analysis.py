@@ -47,8 +47,8 @@ _JOINED = r"[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff]|\u200d"
 
 _TOKEN = re.compile(
     rf"[0-9]++(?:[.,][0-9]++)+"
-    rf"|[a-z0-9]++(?:['’][a-z]++)?(?![^\x00-\x7f])"  # most words, at twice the speed
-    rf"|{_LETTER}+(?:['’]{_LETTER}+)*"
+    rf"|[a-z0-9]++(?:'[a-z]++)?(?![^\x00-\x7f])"  # most words, at twice the speed
+    rf"|{_LETTER}+(?:'{_LETTER}+)*"
     rf"|[{_UNSPACED}]+"
     rf"|{_SYMBOL}(?:{_SYMBOL}|{_JOINED})*"
 )
@@ -96,6 +96,7 @@ def analyse(text: str) -> list[str]:
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
+        text = text.replace("’", "'")
     tokens = _TOKEN.findall(text.casefold())
     terms = list(chain.from_iterable(map(_terms_of_token, tokens)))
     if terms:
@@ -151,9 +152,10 @@ def _stem(word: str) -> str:
     """A word without its accents and its commonest endings; a number in one form."""
     if word[0].isdigit():
         return _number(word)
-    word = word.replace("’", "'").removesuffix("'s")
+    word = word.removesuffix("'s")
     if not word.isascii():
-        word = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", word)))
+        plain = _ACCENT.sub("", unicodedata.normalize("NFD", word))
+        word = unicodedata.normalize("NFC", plain) or word  # marks alone stay
     word = _without_plural(word)
     if word.endswith("ing") and len(word) > 5:
         word = _undoubled(word[:-3])

@@ -1,0 +1,230 @@
+"""BM25 over postings that grow, shrink and are read through windows of neighbours.
+
+Postings of all terms share one pool: term `t` owns ``pool_rows[start[t] : start[t] +
+length[t]]`` (rows, ascending) and the same slice of ``pool_counts`` (occurrences, at most
+255), with room up to ``capacity[t]``. Callers check; kernels trust.
+"""
+
+import numpy as np
+
+from rsm_fast.kernels.jit import F32, I32, U8, kernel
+
+__all__ = [
+    "bm25_accumulate_",
+    "copy_postings_",
+    "insert_postings_",
+    "remove_postings_",
+    "window_lengths_",
+]
+
+
+@kernel(
+    "int64(int32[::1], uint8[::1], int32, int32[::1], int32[::1], int32[::1], int32[::1],"
+    " uint8[::1], int64)"
+)
+def insert_postings_(
+    terms: I32,
+    counts: U8,
+    row: int,
+    start: I32,
+    length: I32,
+    capacity: I32,
+    pool_rows: I32,
+    pool_counts: U8,
+    top: int,
+) -> int:
+    """Add one chunk to the postings of its terms.
+
+    A full term moves to the end of the pool with twice the room.
+
+    Returns
+    -------
+    int
+        End of the used pool afterwards, or -1 if the pool is too short (nothing changed).
+    """
+    need = 0
+    for term in terms:
+        if length[term] == capacity[term]:
+            need += max(1, 2 * capacity[term])
+    if top + need > pool_rows.size:
+        return -1
+    for i in range(terms.size):
+        term = terms[i]
+        size = length[term]
+        if size == capacity[term]:
+            old = start[term]
+            for j in range(size):
+                pool_rows[top + j] = pool_rows[old + j]
+                pool_counts[top + j] = pool_counts[old + j]
+            start[term] = top
+            capacity[term] = max(1, 2 * capacity[term])
+            top += capacity[term]
+        first = start[term]
+        place = first + size
+        while place > first and pool_rows[place - 1] > row:
+            pool_rows[place] = pool_rows[place - 1]
+            pool_counts[place] = pool_counts[place - 1]
+            place -= 1
+        pool_rows[place] = row
+        pool_counts[place] = counts[i]
+        length[term] = size + 1
+    return top
+
+
+@kernel("void(int32[::1], int32, int32[::1], int32[::1], int32[::1], uint8[::1])")
+def remove_postings_(
+    terms: I32, row: int, start: I32, length: I32, pool_rows: I32, pool_counts: U8
+) -> None:
+    """Take one chunk out of the postings of its terms; each of them must hold it."""
+    for term in terms:
+        first = start[term]
+        last = first + length[term] - 1
+        low, high = first, last
+        while low < high:
+            middle = (low + high) // 2
+            if pool_rows[middle] < row:
+                low = middle + 1
+            else:
+                high = middle
+        for j in range(low, last):
+            pool_rows[j] = pool_rows[j + 1]
+            pool_counts[j] = pool_counts[j + 1]
+        length[term] -= 1
+
+
+@kernel("int64(int32[::1], int32[::1], int32[::1], int32[::1], uint8[::1], int32[::1], uint8[::1])")
+def copy_postings_(
+    start: I32,
+    length: I32,
+    capacity: I32,
+    pool_rows: I32,
+    pool_counts: U8,
+    new_rows: I32,
+    new_counts: U8,
+) -> int:
+    """Move all postings into a new pool without the holes that moved terms left.
+
+    Returns
+    -------
+    int
+        End of the used part of the new pool.
+    """
+    top = 0
+    for term in range(start.size):
+        old = start[term]
+        for j in range(length[term]):
+            new_rows[top + j] = pool_rows[old + j]
+            new_counts[top + j] = pool_counts[old + j]
+        start[term] = top
+        top += capacity[term]
+    return top
+
+
+@kernel("float64(float32[::1], int32[::1], int32[::1], uint8[::1], int64, float32[::1])")
+def window_lengths_(lengths: F32, prev: I32, next: I32, alive: U8, window: int, out: F32) -> float:
+    """Length of each living chunk's window (the chunk and its neighbours) in terms.
+
+    Returns
+    -------
+    float
+        Mean over the living chunks; 0 without any.
+    """
+    total = 0.0
+    living = 0
+    for row in range(lengths.size):
+        if alive[row] == 0:
+            out[row] = 0.0
+            continue
+        size = lengths[row]
+        before = row
+        after = row
+        for _ in range(window):
+            if before >= 0:
+                before = prev[before]
+                if before >= 0 and alive[before] != 0:
+                    size += lengths[before]
+            if after >= 0:
+                after = next[after]
+                if after >= 0 and alive[after] != 0:
+                    size += lengths[after]
+        out[row] = size
+        total += size
+        living += 1
+    return total / living if living > 0 else 0.0
+
+
+@kernel(
+    "void(int32[::1], float32[::1], int32[::1], int32[::1], int32[::1], uint8[::1], int32[::1],"
+    " int32[::1], uint8[::1], float32[::1], float32[::1], float64, float32[::1], int32[::1],"
+    " float32[::1])"
+)
+def bm25_accumulate_(
+    terms: I32,
+    weights: F32,
+    start: I32,
+    length: I32,
+    pool_rows: I32,
+    pool_counts: U8,
+    prev: I32,
+    next: I32,
+    alive: U8,
+    fade: F32,
+    norm: F32,
+    k1: float,
+    frequency: F32,
+    touched: I32,
+    scores: F32,
+) -> None:
+    """Add the BM25 contributions of some terms to the scores of the chunks they reach.
+
+    A chunk's frequency of a term is the sum over its window, a neighbour at distance j
+    counted ``fade[j]`` times. Only what a term reaches is visited.
+
+    Parameters
+    ----------
+    terms, weights : (m,) int32, float32
+        Terms of the question and what each is worth (idf times its count there).
+    fade : (window + 1,) float32
+        ``fade[0]`` is the chunk itself.
+    norm : (n,) float32
+        ``k1 * (1 - b + b * window length / mean window length)`` of each chunk.
+    frequency, touched : (n,) float32, int32
+        Work space; `frequency` is all zero before and after.
+    scores : (n,) float32
+        Changed in place.
+    """
+    window = fade.size - 1
+    for i in range(terms.size):
+        first = start[terms[i]]
+        reached = 0
+        for j in range(first, first + length[terms[i]]):
+            row = pool_rows[j]
+            if alive[row] == 0:
+                continue
+            count = np.float32(pool_counts[j])
+            if frequency[row] == 0.0:
+                touched[reached] = row
+                reached += 1
+            frequency[row] += count * fade[0]
+            before = row
+            after = row
+            for distance in range(1, window + 1):
+                if before >= 0:
+                    before = prev[before]
+                    if before >= 0 and alive[before] != 0:
+                        if frequency[before] == 0.0:
+                            touched[reached] = before
+                            reached += 1
+                        frequency[before] += count * fade[distance]
+                if after >= 0:
+                    after = next[after]
+                    if after >= 0 and alive[after] != 0:
+                        if frequency[after] == 0.0:
+                            touched[reached] = after
+                            reached += 1
+                        frequency[after] += count * fade[distance]
+        gain = weights[i] * np.float32(k1 + 1.0)
+        for j in range(reached):
+            row = touched[j]
+            scores[row] += gain * frequency[row] / (frequency[row] + norm[row])
+            frequency[row] = 0.0

@@ -1,0 +1,246 @@
+"""BM25 over a chunk and its neighbours, on postings that follow every write.
+
+The document of a chunk is its own terms together with those of its neighbours within a
+window; the window is looked up when a question comes, so a late neighbour counts, and a
+chunk of one turn ranks as well as a chunk of five.
+
+Source of the weighting: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25
+and Beyond", 2009, section 3; idf in the never-negative form of Lucene. We differ in the
+document (a window), whose mean length runs over the living chunks, and in the document
+frequency, which counts chunks and not windows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import log
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.kernels.bm25 import (
+    bm25_accumulate_,
+    copy_postings_,
+    insert_postings_,
+    remove_postings_,
+    window_lengths_,
+)
+
+__all__ = ["LexicalIndex"]
+
+F32 = npt.NDArray[np.float32]
+I32 = npt.NDArray[np.int32]
+U8 = npt.NDArray[np.uint8]
+
+_Number = TypeVar("_Number", np.float32, np.int32)
+
+_LARGEST_COUNT = 255
+
+
+class LexicalIndex:
+    """Postings of one namespace's chunks, in memory. Not thread-safe: `Memory` holds the lock.
+
+    Parameters
+    ----------
+    k1 : float
+        How slowly repeated terms saturate.
+    b : float
+        How much long windows are held back, 0 to 1.
+    """
+
+    def __init__(self, *, k1: float = 1.2, b: float = 0.75) -> None:
+        self.k1 = k1
+        self.b = b
+        self._numbers: dict[str, int] = {}
+        self._start: I32 = np.zeros(256, np.int32)
+        self._length: I32 = np.zeros(256, np.int32)
+        self._capacity: I32 = np.zeros(256, np.int32)
+        self._pool_rows: I32 = np.zeros(1024, np.int32)
+        self._pool_counts: U8 = np.zeros(1024, np.uint8)
+        self._top = 0
+        self._sizes: F32 = np.zeros(64, np.float32)  # terms of each row, repetitions counted
+        self._terms_of_row: dict[int, bytes] = {}  # numbers of its terms, int32
+        self._n = 0
+
+    @property
+    def n(self) -> int:
+        """Rows seen, removed ones included."""
+        return self._n
+
+    @property
+    def living(self) -> int:
+        """Rows that are in the postings."""
+        return len(self._terms_of_row)
+
+    @property
+    def nbytes(self) -> int:
+        """Resident bytes: arrays exactly, vocabulary and row table estimated."""
+        arrays = (
+            self._start,
+            self._length,
+            self._capacity,
+            self._pool_rows,
+            self._pool_counts,
+            self._sizes,
+        )
+        vocabulary = 150 * len(self._numbers)
+        rows = sum(map(len, self._terms_of_row.values())) + 130 * len(self._terms_of_row)
+        return sum(array.nbytes for array in arrays) + vocabulary + rows
+
+    def append(self, row: int, terms: Sequence[str]) -> None:
+        """Add the terms of a new chunk.
+
+        Parameters
+        ----------
+        row : int
+            Row of the chunk; rows come in ascending order, gaps are allowed.
+        terms : sequence of str
+            What `rsm_fast.analysis.analyse` gave, with the terms of the chunk's date.
+        """
+        if row < self._n:
+            raise ValueError(f"row: expected {self._n} or more (rows ascend), got {row}")
+        self._n = row + 1
+        if self._n > self._sizes.size:
+            self._sizes = _grown(self._sizes, self._n)
+        self._insert(row, terms)
+
+    def remove(self, row: int) -> None:
+        """Take a chunk out; its neighbours' windows no longer hold its terms."""
+        packed = self._terms_of_row.pop(row)
+        remove_postings_(
+            np.frombuffer(packed, np.int32).copy(),
+            row,
+            self._start,
+            self._length,
+            self._pool_rows,
+            self._pool_counts,
+        )
+        self._sizes[row] = 0.0
+
+    def replace(self, row: int, terms: Sequence[str]) -> None:
+        """Give a chunk other terms."""
+        self.remove(row)
+        self._insert(row, terms)
+
+    def document_frequency(self, term: str) -> int:
+        """How many living chunks hold the term."""
+        number = self._numbers.get(term)
+        return 0 if number is None else int(self._length[number])
+
+    def scores(
+        self,
+        terms: Sequence[str],
+        *,
+        prev: I32,
+        next: I32,
+        alive: U8,
+        window: int = 2,
+    ) -> F32:
+        """BM25 of every chunk's window for a question.
+
+        Parameters
+        ----------
+        terms : sequence of str
+            The question's terms; one that comes twice counts twice.
+        prev, next : (n,) int32
+            Row of each chunk's neighbour in its session, -1 for none.
+        alive : (n,) uint8
+            Chunks that may give to a window and get a score.
+        window : int
+            Neighbours on each side.
+
+        Returns
+        -------
+        (n,) float32
+            0 where nothing matched.
+        """
+        n = alive.size
+        out = np.zeros(n, np.float32)
+        counts = Counter(terms)
+        numbers, weights = [], []
+        for term, count in counts.items():
+            number = self._numbers.get(term)
+            frequency = 0 if number is None else int(self._length[number])
+            if frequency:
+                numbers.append(number)
+                idf = log(1.0 + (self.living - frequency + 0.5) / (frequency + 0.5))
+                weights.append(idf * count)
+        if not numbers:
+            return out
+        norm = np.empty(n, np.float32)
+        sizes = self._sizes[:n] if self._n >= n else _grown(self._sizes, n)[:n]
+        mean = window_lengths_(sizes, prev, next, alive, window, norm)
+        norm *= np.float32(self.k1 * self.b / max(mean, 1e-9))
+        norm += np.float32(self.k1 * (1.0 - self.b))
+        bm25_accumulate_(
+            np.array(numbers, np.int32),
+            np.array(weights, np.float32),
+            self._start,
+            self._length,
+            self._pool_rows,
+            self._pool_counts,
+            prev,
+            next,
+            alive,
+            np.ones(window + 1, np.float32),
+            norm,
+            self.k1,
+            np.zeros(n, np.float32),
+            np.empty(n, np.int32),
+            out,
+        )
+        return out
+
+    def _insert(self, row: int, terms: Sequence[str]) -> None:
+        counts = Counter(terms)
+        numbers = self._numbers
+        known = len(numbers)
+        ids = np.array([numbers.setdefault(term, len(numbers)) for term in counts], np.int32)
+        if len(numbers) > known and len(numbers) > self._start.size:
+            self._start = _grown(self._start, len(numbers))
+            self._length = _grown(self._length, len(numbers))
+            self._capacity = _grown(self._capacity, len(numbers))
+        occurrences = np.array([min(count, _LARGEST_COUNT) for count in counts.values()], np.uint8)
+        while True:
+            top = insert_postings_(
+                ids,
+                occurrences,
+                row,
+                self._start,
+                self._length,
+                self._capacity,
+                self._pool_rows,
+                self._pool_counts,
+                self._top,
+            )
+            if top >= 0:
+                break
+            self._grow_pool(ids)
+        self._top = top
+        self._terms_of_row[row] = ids.tobytes()
+        self._sizes[row] = len(terms)
+
+    def _grow_pool(self, ids: I32) -> None:
+        """A larger pool without the holes that moved terms left."""
+        used = int(self._capacity[: len(self._numbers)].sum())
+        needed = used + int(np.maximum(2 * self._capacity[ids], 1).sum())
+        rows = np.zeros(needed + needed // 2, np.int32)
+        counts = np.zeros(rows.size, np.uint8)
+        self._top = copy_postings_(
+            self._start,
+            self._length,
+            self._capacity,
+            self._pool_rows,
+            self._pool_counts,
+            rows,
+            counts,
+        )
+        self._pool_rows, self._pool_counts = rows, counts
+
+
+def _grown(array: npt.NDArray[_Number], size: int) -> npt.NDArray[_Number]:
+    grown = np.zeros(max(size, array.size + array.size // 2), array.dtype)
+    grown[: array.size] = array
+    return grown

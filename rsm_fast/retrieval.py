@@ -1,0 +1,325 @@
+"""Which chunks answer a question, and in which order they are tried against the budget.
+
+`hybrid_scores` and `admission_order` make the default read path; `paper_order` is that of the
+published system. Everything takes columns and gives columns or rows; no state is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.kernels.scoring import hybrid_scores_, step_bonus_
+
+if TYPE_CHECKING:
+    from rsm_fast.types import JSONValue
+
+__all__ = [
+    "AskedSteps",
+    "HybridSettings",
+    "admission_order",
+    "asked_steps",
+    "hybrid_scores",
+    "labelled_rows",
+    "paper_order",
+    "step_label",
+]
+
+F32 = npt.NDArray[np.float32]
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class HybridSettings:
+    """Weights of the default read path; the defaults are the best that ``bench`` measured.
+
+    Attributes
+    ----------
+    dense, lexical : float
+        Weights of the z-scores of cosine and BM25.
+    window : int
+        Neighbours on each side whose terms count as the chunk's own in BM25.
+    smoothing : float
+        Share of the neighbours' mean score that is added.
+    dense_floor, lexical_floor : float
+        Least deviation a z-score divides by, so that in a store of a few chunks small
+        differences stay small.
+    length_power, length_offset : float
+        A chunk is admitted by (score - least score) / (tokens + offset) ** power.
+    labelled_share : float
+        A session has step labels if at least this share of its chunks carries one.
+    longest_range : int
+        Steps in the longest range that the step lookup follows.
+    step_named, step_in_range, step_next, step_second : float
+        What the step lookup adds to a chunk's score.
+    """
+
+    dense: float = 1.0
+    lexical: float = 0.5
+    window: int = 2
+    smoothing: float = 0.25
+    dense_floor: float = 0.0
+    lexical_floor: float = 0.0
+    length_power: float = 0.15
+    length_offset: float = 8.0
+    labelled_share: float = 0.8
+    longest_range: int = 32
+    step_named: float = 4.0
+    step_in_range: float = 3.0
+    step_next: float = 2.0
+    step_second: float = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSteps:
+    """Steps of an agent's run that a question names.
+
+    Attributes
+    ----------
+    named : tuple of int
+        Single steps, ends of ranges included.
+    ranges : tuple of (int, int)
+        First and last step of each range.
+    """
+
+    named: tuple[int, ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.named)
+
+
+_NUMBER = r"(?:steps?\s*|turns?\s*)?#?\s*([0-9]{1,9})"
+_RANGE = re.compile(
+    rf"\b(between\s+)?(?:steps?|turns?)\s*#?\s*([0-9]{{1,9}})\s*"
+    rf"(to|through|thru|until|till|and|[-–—])\s*{_NUMBER}",
+    re.IGNORECASE,
+)
+_LIST = re.compile(
+    r"\b(?:steps?|turns?)\s*#?\s*([0-9]{1,9}(?:\s*(?:,|&|\band\b|\bor\b)+\s*[0-9]{1,9}\b)*)",
+    re.IGNORECASE,
+)
+_LINE_LABEL = re.compile(r"^[\s#*\[(]*step\s*#?\s*([0-9]{1,9})\b", re.IGNORECASE | re.MULTILINE)
+
+
+def asked_steps(question: str) -> AskedSteps:
+    """Steps that a question names: "step 12", "steps 3, 5 and 9", "from step 3 to step 7"."""
+    named: dict[int, None] = {}
+    ranges: dict[tuple[int, int], None] = {}
+    for match in _RANGE.finditer(question):
+        first, last = int(match[2]), int(match[4])
+        if match[3].lower() != "and" or match[1]:
+            ranges[min(first, last), max(first, last)] = None
+            named.update(dict.fromkeys((first, last)))
+    for match in _LIST.finditer(question):
+        named.update(dict.fromkeys(int(number) for number in re.findall("[0-9]+", match[1])))
+    return AskedSteps(tuple(named), tuple(ranges))
+
+
+def step_label(text: str, metadata: Mapping[str, JSONValue] | None = None) -> int:
+    """Step number of a turn: integer ``metadata["step"]``, else a line that starts "step N".
+
+    Returns
+    -------
+    int
+        -1 for a turn without one.
+    """
+    given = metadata.get("step") if metadata else None
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**31:
+        return given
+    match = _LINE_LABEL.search(text)
+    return int(match[1]) if match and int(match[1]) < 2**31 else -1
+
+
+def labelled_rows(steps: I32, session: I32, alive: U8, *, share: float = 0.8) -> I32:
+    """Step labels of those sessions that really are labelled.
+
+    A bare "step 3" also occurs in ordinary talk, so a label counts only where at least
+    `share` of the session's living chunks carry one.
+
+    Parameters
+    ----------
+    steps, session : (n,) int32
+        Label of each chunk (-1: none) and number of its session (0 or more).
+    alive : (n,) uint8
+
+    Returns
+    -------
+    (n,) int32
+        `steps`, with -1 in all other sessions.
+    """
+    if not steps.size:
+        return steps
+    living = alive != 0
+    chunks = np.bincount(session[living], minlength=int(session.max()) + 1)
+    labels = np.bincount(session[living & (steps >= 0)], minlength=chunks.size)
+    labelled = labels >= share * np.maximum(chunks, 1)
+    return np.where(labelled[session] & living, steps, np.int32(-1)).astype(np.int32)
+
+
+def hybrid_scores(
+    dense: F32,
+    lexical: F32,
+    prev: I32,
+    next: I32,
+    eligible: U8,
+    settings: HybridSettings,
+    *,
+    steps: I32 | None = None,
+    asked: AskedSteps | None = None,
+) -> F32:
+    """One score per chunk: z-scores of cosine and BM25, neighbours, step lookup.
+
+    Parameters
+    ----------
+    dense, lexical : (n,) float32
+        Cosine and BM25 score of each chunk.
+    prev, next : (n,) int32
+        Row of each chunk's neighbour in its session, -1 for none.
+    eligible : (n,) uint8
+        Chunks that the filter let through; mean and deviation run over them.
+    steps : (n,) int32, optional
+        From `labelled_rows`.
+    asked : AskedSteps, optional
+        From `asked_steps`.
+
+    Returns
+    -------
+    (n,) float32
+        0 for chunks that are not eligible.
+    """
+    scores = np.empty(dense.size, np.float32)
+    hybrid_scores_(
+        dense,
+        lexical,
+        prev,
+        next,
+        eligible,
+        settings.dense,
+        settings.lexical,
+        settings.smoothing,
+        settings.dense_floor,
+        settings.lexical_floor,
+        np.empty(dense.size, np.float32),
+        scores,
+    )
+    if steps is not None and asked:
+        step_bonus_(
+            np.where(eligible != 0, steps, np.int32(-1)),
+            np.array(asked.named, np.int32),
+            np.array(asked.ranges, np.int32).ravel(),
+            settings.longest_range,
+            np.array(
+                (
+                    settings.step_named,
+                    settings.step_in_range,
+                    settings.step_next,
+                    settings.step_second,
+                ),
+                np.float32,
+            ),
+            scores,
+        )
+    return scores
+
+
+def admission_order(
+    scores: F32,
+    eligible: U8,
+    tokens: I32,
+    micros: I64,
+    settings: HybridSettings,
+    *,
+    limit: int | None = None,
+) -> I32:
+    """Rows in the order in which they are tried against the budget.
+
+    Parameters
+    ----------
+    scores : (n,) float32
+    eligible : (n,) uint8
+    tokens : (n,) int32
+        Tokens of each chunk's text.
+    micros : (n,) int64
+        Time of each chunk.
+    limit : int, optional
+        Give only the first so many rows; they are the same as without a limit.
+
+    Returns
+    -------
+    (k,) int32
+        Eligible rows by (score - least score) / (tokens + offset) ** power; ties newer
+        first, then lowest row.
+    """
+    rows = np.flatnonzero(eligible)
+    if not rows.size:
+        return rows.astype(np.int32)
+    worth = scores[rows].astype(np.float64)
+    worth -= worth.min()
+    worth /= (tokens[rows] + settings.length_offset) ** settings.length_power
+    return _best_first(worth, micros[rows], rows, limit)
+
+
+def paper_order(
+    atoms: I32,
+    dense: F32,
+    eligible: U8,
+    atom: I32,
+    micros: I64,
+    *,
+    per_atom: int = 8,
+    fill: bool = False,
+) -> I32:
+    """Rows in the order of RSM-full: the top atoms, and in each its best members.
+
+    Parameters
+    ----------
+    atoms : (k,) int32
+        Atoms, best first.
+    dense : (n,) float32
+        Cosine of each chunk with the question.
+    eligible : (n,) uint8
+    atom : (n,) int32
+        Atom of each chunk.
+    per_atom : int
+        Members taken of each atom.
+    fill : bool
+        Let all other chunks follow by cosine, so that the budget is used up.
+
+    Returns
+    -------
+    (m,) int32
+        Ties newer first, then lowest row.
+    """
+    taken = []
+    for number in atoms:
+        rows = np.flatnonzero((atom == number) & (eligible != 0))
+        taken.append(_best_first(dense[rows], micros[rows], rows, per_atom))
+    order = np.concatenate(taken) if taken else np.empty(0, np.int32)
+    if fill:
+        rest = eligible != 0
+        rest[order] = False
+        rows = np.flatnonzero(rest)
+        order = np.concatenate((order, _best_first(dense[rows], micros[rows], rows, None)))
+    return order
+
+
+def _best_first(
+    worth: npt.NDArray[np.floating], micros: I64, rows: npt.NDArray[np.intp], limit: int | None
+) -> I32:
+    """Rows by falling worth, ties newer first, then lowest row."""
+    if limit is not None and limit < rows.size:
+        if limit <= 0:
+            return np.empty(0, np.int32)
+        least = np.partition(worth, rows.size - limit)[rows.size - limit]
+        keep = worth >= least
+        worth, micros, rows = worth[keep], micros[keep], rows[keep]
+    order = np.lexsort((rows, -micros, -worth))[:limit]
+    return rows[order].astype(np.int32)

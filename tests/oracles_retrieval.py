@@ -1,0 +1,126 @@
+"""Slow, obvious twins of the kernels behind the read path, from the definitions, in float64."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import log, sqrt
+
+
+def window_of(row, prev, next_, alive, window):
+    """Rows of a chunk's window: itself and living neighbours at most `window` steps away."""
+    rows = [row]
+    for links in (prev, next_):
+        at = row
+        for _ in range(window):
+            at = links[at]
+            if at < 0:
+                break
+            if alive[at]:
+                rows.append(at)
+    return rows
+
+
+def window_lengths(lengths, prev, next_, alive, window):
+    """Twin of `bm25.window_lengths_`: the lengths and their mean over living chunks."""
+    sums = [
+        sum(lengths[r] for r in window_of(row, prev, next_, alive, window)) if alive[row] else 0.0
+        for row in range(len(lengths))
+    ]
+    living = [size for size, is_alive in zip(sums, alive, strict=True) if is_alive]
+    return sums, sum(living) / len(living) if living else 0.0
+
+
+def bm25_scores(documents, question, prev, next_, alive, window, k1, b):
+    """Twin of `LexicalIndex.scores` and of `bm25.bm25_accumulate_`.
+
+    `documents` holds each row's list of terms, None for one that was removed.
+    """
+    n = len(documents)
+    stored = [d for d in documents if d is not None]
+    sizes, mean = window_lengths(
+        [len(d) if d is not None else 0 for d in documents], prev, next_, alive, window
+    )
+    counts = [Counter(d or ()) for d in documents]
+    scores = [0.0] * n
+    for term, times in Counter(question).items():
+        holders = sum(term in d for d in stored)
+        if not holders:
+            continue
+        idf = log(1 + (len(stored) - holders + 0.5) / (holders + 0.5))
+        for row in range(n):
+            if not alive[row]:
+                continue
+            frequency = sum(
+                min(counts[r][term], 255) for r in window_of(row, prev, next_, alive, window)
+            )
+            norm = k1 * (1 - b + b * sizes[row] / mean) if mean else k1 * (1 - b)
+            if frequency:
+                scores[row] += times * idf * frequency * (k1 + 1) / (frequency + norm)
+    return scores
+
+
+class PostingsOracle:
+    """Twin of the posting kernels: a dict from term to {row: count}."""
+
+    def __init__(self):
+        self.postings = {}
+
+    def insert(self, row, terms):
+        for term, count in Counter(terms).items():
+            self.postings.setdefault(term, {})[row] = min(count, 255)
+
+    def remove(self, row):
+        for rows in self.postings.values():
+            rows.pop(row, None)
+
+
+def z_scores(values, eligible, floor):
+    """z-scores over the eligible; 0 elsewhere and where nothing deviates."""
+    chosen = [float(v) for v, e in zip(values, eligible, strict=True) if e]
+    if not chosen:
+        return [0.0] * len(values)
+    mean = sum(chosen) / len(chosen)
+    deviation = max(sqrt(sum((v - mean) ** 2 for v in chosen) / len(chosen)), floor)
+    if deviation < 1e-6:
+        return [0.0] * len(values)
+    return [
+        (float(v) - mean) / deviation if e else 0.0 for v, e in zip(values, eligible, strict=True)
+    ]
+
+
+def hybrid_scores(dense, lexical, prev, next_, eligible, weights, smoothing, floors):
+    """Twin of `scoring.hybrid_scores_`."""
+    dense_z = z_scores(dense, eligible, floors[0])
+    lexical_z = z_scores(lexical, eligible, floors[1])
+    base = [weights[0] * d + weights[1] * x for d, x in zip(dense_z, lexical_z, strict=True)]
+    out = []
+    for row in range(len(base)):
+        near = [base[r] for r in (prev[row], next_[row]) if r >= 0 and eligible[r]]
+        extra = smoothing * sum(near) / len(near) if near else 0.0
+        out.append(base[row] + extra if eligible[row] else 0.0)
+    return out
+
+
+def step_bonus(steps, named, ranges, longest_range, bonus):
+    """Twin of `scoring.step_bonus_`: what is added to each chunk."""
+    out = []
+    for step in steps:
+        earned = [0.0]
+        if step >= 0:
+            for name in named:
+                distance = abs(step - name)
+                if distance <= 2:
+                    earned.append(bonus[(0, 2, 3)[distance]])
+            for first, last in ranges:
+                if last - first < longest_range and first <= step <= last:
+                    earned.append(bonus[1])
+        out.append(max(earned))
+    return out
+
+
+def admission_order(scores, eligible, tokens, micros, power, offset):
+    """Twin of `retrieval.admission_order` without a limit."""
+    rows = [row for row, e in enumerate(eligible) if e]
+    least = min((float(scores[row]) for row in rows), default=0.0)
+    worth = {r: (float(scores[r]) - least) / (tokens[r] + offset) ** power for r in rows}
+    return sorted(rows, key=lambda r: (-worth[r], -micros[r], r))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rsm_fast.analysis import analyse, date_terms, pack_terms, unpack_terms
+from rsm_fast.instants import parse_instant
+
+
+def shared(first, second):
+    return set(analyse(first)) & set(analyse(second))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("12:", "step 12"),
+        ("007", "7"),
+        ("1,000 EUR", "1000"),
+        ("October 15th", "15"),
+        ("cafés", "CAFE"),
+        ("studies", "study"),
+        ("stopped", "stopping"),
+        ("makes", "making"),
+        ("Lisbon's", "lisbon"),
+        ("Zoë’s", "zoe"),
+        ("user_id", "user"),
+        ("猫を見ました", "黒い猫"),
+        ("你好世界", "世界"),
+        ("สวัสดีครับ", "สวัสดี"),
+        ("नमस्ते दुनिया", "दुनिया"),
+        ("😀😀", "😀"),
+        ("🤷🏽‍♀️ dunno", "🤷🏽‍♀️"),
+        ("１２ｋｍ", "12km"),
+    ],
+)
+def test_what_belongs_together_meets(first, second):
+    assert shared(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("15th", "16th"), ("40 EUR", "400 dollars"), ("3.5", "3.6"), ("😀", "😡"), ("猫", "犬")],
+)
+def test_what_differs_stays_apart(first, second):
+    assert not shared(first, second)
+
+
+def test_stop_words_go_unless_nothing_else_is_there():
+    assert analyse("the cat is on the mat") == ["cat", "mat"]
+    assert analyse("to be or not to be") == ["to", "be", "or", "not", "to", "be"]
+    assert analyse("?!") == ["?!"]
+
+
+def test_accents_do_not_cut_words():
+    assert analyse("Dónde naïve") == ["dond", "naiv"]
+
+
+def test_a_date_is_found_by_its_day():
+    terms = set(date_terms(parse_instant("2026-05-03T23:30:00+09:00")))
+    assert {"2026", "3"} <= terms
+    assert set(analyse("on Sunday, 3 May 2026")) <= terms
+
+
+def test_a_very_long_word_is_cut_and_a_huge_text_is_quick_enough():
+    (term,) = analyse("x" * 1_800_000)
+    assert term == "x" * 64
+
+
+@given(st.text())
+def test_any_text_gives_terms_without_white_space(text):
+    terms = analyse(text)
+    assert bool(terms) == bool(text.split())
+    for term in terms:
+        assert term
+        assert term.split() == [term]
+        term.encode("utf-8")
+    assert unpack_terms(pack_terms(terms)) == terms
+
+
+@given(st.text())
+def test_case_does_not_matter(text):
+    assert analyse(text.casefold()) == analyse(text)

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles_retrieval import PostingsOracle, bm25_scores, window_lengths
+
+from rsm_fast.kernels.bm25 import window_lengths_
+from rsm_fast.lexical import LexicalIndex
+
+WORDS = st.lists(st.sampled_from("abcdefgh"), max_size=8)
+
+
+def chain(sessions, alive):
+    """prev and next columns as the arena keeps them: living neighbours of the same session."""
+    n = len(sessions)
+    prev, following = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+    last = {}
+    for row in range(n):
+        if not alive[row]:
+            continue
+        before = last.get(sessions[row], -1)
+        prev[row] = before
+        if before >= 0:
+            following[before] = row
+        last[sessions[row]] = row
+    return prev, following
+
+
+@st.composite
+def histories(draw):
+    """Documents, sessions, and then rows to remove and to replace."""
+    documents = draw(st.lists(WORDS, min_size=1, max_size=25))
+    n = len(documents)
+    sessions = draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
+    removed = draw(st.sets(st.integers(0, n - 1), max_size=n))
+    replaced = draw(st.dictionaries(st.integers(0, n - 1), WORDS, max_size=5))
+    return documents, sessions, removed, {r: w for r, w in replaced.items() if r not in removed}
+
+
+@given(histories(), WORDS, st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_scores_equal_the_definition(history, question, window):
+    documents, sessions, removed, replaced = history
+    index = LexicalIndex()
+    for row, terms in enumerate(documents):
+        index.append(row, terms)
+    documents = [None if row in removed else d for row, d in enumerate(documents)]
+    for row in removed:
+        index.remove(row)
+    for row, terms in replaced.items():
+        index.replace(row, terms)
+        documents[row] = terms
+    alive = np.array([d is not None for d in documents], np.uint8)
+    prev, following = chain(sessions, alive)
+    got = index.scores(question, prev=prev, next=following, alive=alive, window=window)
+    expected = bm25_scores(documents, question, prev, following, alive, window, index.k1, index.b)
+    assert index.living == sum(d is not None for d in documents)
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-6)
+
+
+@given(histories())
+@settings(max_examples=100, deadline=None)
+def test_postings_equal_a_dict(history):
+    documents, _, removed, replaced = history
+    index, oracle = LexicalIndex(), PostingsOracle()
+    for row, terms in enumerate(documents):
+        index.append(row, terms)
+        oracle.insert(row, terms)
+    for row in removed:
+        index.remove(row)
+        oracle.remove(row)
+    for row, terms in replaced.items():
+        index.replace(row, terms)
+        oracle.remove(row)
+        oracle.insert(row, terms)
+    for term in "abcdefgh":
+        assert index.document_frequency(term) == len(oracle.postings.get(term, {}))
+        number = index._numbers.get(term)
+        if number is not None:
+            start, size = index._start[number], index._length[number]
+            rows = index._pool_rows[start : start + size].tolist()
+            counts = index._pool_counts[start : start + size].tolist()
+            assert dict(zip(rows, counts, strict=True)) == oracle.postings[term]
+            assert rows == sorted(rows)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(0, 4), st.data())
+@settings(max_examples=60, deadline=None)
+def test_window_lengths_equal_the_definition(lengths, window, data):
+    n = len(lengths)
+    sessions = data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
+    alive = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), np.uint8)
+    prev, following = chain(sessions, np.ones(n))  # links may lead over chunks left out
+    out = np.empty(n, np.float32)
+    mean = window_lengths_(np.array(lengths, np.float32), prev, following, alive, window, out)
+    expected, expected_mean = window_lengths(lengths, prev, following, alive, window)
+    np.testing.assert_allclose(out, expected)
+    assert mean == pytest.approx(expected_mean)
+
+
+def test_more_chunks_than_the_pool_holds_at_first():
+    index = LexicalIndex()
+    for row in range(500):
+        index.append(row, ["common", f"own{row}", f"pair{row // 2}"] + ["often"] * 300)
+    assert index.document_frequency("common") == 500
+    assert index.document_frequency("pair7") == 2
+    none = np.full(500, -1, np.int32)
+    scores = index.scores(["own321"], prev=none, next=none, alive=np.ones(500, np.uint8))
+    assert np.flatnonzero(scores).tolist() == [321]
+
+
+def test_a_chunk_without_terms_is_no_obstacle():
+    index = LexicalIndex()
+    index.append(0, [])
+    index.append(3, ["word"])  # rows 1 and 2 belong to nobody
+    none = np.full(4, -1, np.int32)
+    alive = np.array([1, 0, 0, 1], np.uint8)
+    scores = index.scores(["word"], prev=none, next=none, alive=alive)
+    assert np.flatnonzero(scores).tolist() == [3]
+    index.remove(0)
+    assert index.living == 1
+
+
+def test_rows_must_ascend():
+    index = LexicalIndex()
+    index.append(4, ["word"])
+    with pytest.raises(ValueError, match="expected 5 or more"):
+        index.append(4, ["word"])
+
+
+def test_an_empty_index_and_unknown_terms_score_zero():
+    nothing = np.empty(0, np.int32)
+    index = LexicalIndex()
+    scores = index.scores(["word"], prev=nothing, next=nothing, alive=np.empty(0, np.uint8))
+    assert scores.size == 0
+    index.append(0, ["word"])
+    none = np.full(1, -1, np.int32)
+    unknown = index.scores(["other"], prev=none, next=none, alive=np.ones(1, np.uint8))
+    assert unknown.tolist() == [0.0]
+
+
+def test_chunks_that_are_left_out_give_nothing_to_their_neighbours():
+    index = LexicalIndex()
+    for row, terms in enumerate((["a"], ["b"], ["a", "c"])):
+        index.append(row, terms)
+    prev, following = chain([0, 0, 0], np.ones(3))
+    alive = np.array([0, 1, 1], np.uint8)
+    scores = index.scores(["a"], prev=prev, next=following, alive=alive, window=1)
+    assert scores[0] == 0.0
+    assert scores[1] > 0.0  # from row 2 alone
+    alone = index.scores(
+        ["a"], prev=prev, next=following, alive=np.array([0, 1, 0], np.uint8), window=1
+    )
+    assert alone.tolist() == [0.0, 0.0, 0.0]
