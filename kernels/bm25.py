@@ -35,7 +35,7 @@ def insert_postings_(
 ) -> int:
     """Add one chunk to the postings of its terms.
 
-    A full term moves to the end of the pool with twice the room.
+    A full term moves to the end of the pool with half as much room again.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def insert_postings_(
     need = 0
     for term in terms:
         if length[term] == capacity[term]:
-            need += max(1, 2 * capacity[term])
+            need += capacity[term] + capacity[term] // 2 + 1
     if top + need > pool_rows.size:
         return -1
     for i in range(terms.size):
@@ -57,7 +57,7 @@ def insert_postings_(
                 pool_rows[top + j] = pool_rows[old + j]
                 pool_counts[top + j] = pool_counts[old + j]
             start[term] = top
-            capacity[term] = max(1, 2 * capacity[term])
+            capacity[term] += capacity[term] // 2 + 1
             top += capacity[term]
         first = start[term]
         place = first + size
@@ -71,25 +71,24 @@ def insert_postings_(
     return top
 
 
-@kernel("void(int32[::1], int32, int32[::1], int32[::1], int32[::1], uint8[::1])")
+@kernel("void(uint8[::1], int64, int64, int32[::1], int32[::1], int32[::1], uint8[::1])")
 def remove_postings_(
-    terms: I32, row: int, start: I32, length: I32, pool_rows: I32, pool_counts: U8
+    gone: U8, first: int, last: int, start: I32, length: I32, pool_rows: I32, pool_counts: U8
 ) -> None:
-    """Take one chunk out of the postings of its terms; each of them must hold it."""
-    for term in terms:
-        first = start[term]
-        last = first + length[term] - 1
-        low, high = first, last
-        while low < high:
-            middle = (low + high) // 2
-            if pool_rows[middle] < row:
-                low = middle + 1
-            else:
-                high = middle
-        for j in range(low, last):
-            pool_rows[j] = pool_rows[j + 1]
-            pool_counts[j] = pool_counts[j + 1]
-        length[term] -= 1
+    """Take the marked rows, which lie between `first` and `last`, out of all postings."""
+    for term in range(start.size):
+        begin = start[term]
+        end = begin + length[term]
+        if begin == end or pool_rows[begin] > last or pool_rows[end - 1] < first:
+            continue
+        kept = begin
+        for j in range(begin, end):
+            row = pool_rows[j]
+            if row < first or row > last or gone[row] == 0:
+                pool_rows[kept] = row
+                pool_counts[kept] = pool_counts[j]
+                kept += 1
+        length[term] = kept - begin
 
 
 @kernel("int64(int32[::1], int32[::1], int32[::1], int32[::1], uint8[::1], int32[::1], uint8[::1])")

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import log
+from sys import getsizeof
 from typing import TypeVar
 
 import numpy as np
@@ -34,7 +35,7 @@ F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
 
-_Number = TypeVar("_Number", np.float32, np.int32)
+_Number = TypeVar("_Number", np.float32, np.int32, np.uint8)
 
 _LARGEST_COUNT = 255
 
@@ -61,7 +62,8 @@ class LexicalIndex:
         self._pool_counts: U8 = np.zeros(1024, np.uint8)
         self._top = 0
         self._sizes: F32 = np.zeros(64, np.float32)  # terms of each row, repetitions counted
-        self._terms_of_row: dict[int, bytes] = {}  # numbers of its terms, int32
+        self._present: U8 = np.zeros(64, np.uint8)  # 1 for rows that are in the postings
+        self._living = 0
         self._n = 0
 
     @property
@@ -72,11 +74,11 @@ class LexicalIndex:
     @property
     def living(self) -> int:
         """Rows that are in the postings."""
-        return len(self._terms_of_row)
+        return self._living
 
     @property
     def nbytes(self) -> int:
-        """Resident bytes: arrays exactly, vocabulary and row table estimated."""
+        """Resident bytes: arrays exactly, the vocabulary's strings and numbers estimated."""
         arrays = (
             self._start,
             self._length,
@@ -84,10 +86,10 @@ class LexicalIndex:
             self._pool_rows,
             self._pool_counts,
             self._sizes,
+            self._present,
         )
-        vocabulary = 150 * len(self._numbers)
-        rows = sum(map(len, self._terms_of_row.values())) + 130 * len(self._terms_of_row)
-        return sum(array.nbytes for array in arrays) + vocabulary + rows
+        vocabulary = getsizeof(self._numbers) + 85 * len(self._numbers)
+        return sum(array.nbytes for array in arrays) + vocabulary
 
     def append(self, row: int, terms: Sequence[str]) -> None:
         """Add the terms of a new chunk.
@@ -104,20 +106,34 @@ class LexicalIndex:
         self._n = row + 1
         if self._n > self._sizes.size:
             self._sizes = _grown(self._sizes, self._n)
+            self._present = _grown(self._present, self._n)
         self._insert(row, terms)
 
-    def remove(self, row: int) -> None:
-        """Take a chunk out; its neighbours' windows no longer hold its terms."""
-        packed = self._terms_of_row.pop(row)
+    def remove(self, rows: int | Sequence[int]) -> None:
+        """Take chunks out; the windows of their neighbours no longer hold their terms.
+
+        Many at once cost as much as one: a pass over the postings.
+        """
+        doomed = np.atleast_1d(np.asarray(rows, np.int64))
+        if not doomed.size:
+            return
+        gone = np.zeros(self._n, np.uint8)
+        gone[doomed] = 1
+        if np.any(gone > self._present[: self._n]):
+            missing = doomed[self._present[doomed] == 0].tolist()
+            raise ValueError(f"rows: expected rows that were appended, got {missing}")
         remove_postings_(
-            np.frombuffer(packed, np.int32).copy(),
-            row,
-            self._start,
-            self._length,
+            gone,
+            int(doomed.min()),
+            int(doomed.max()),
+            self._start[: len(self._numbers)],
+            self._length[: len(self._numbers)],
             self._pool_rows,
             self._pool_counts,
         )
-        self._sizes[row] = 0.0
+        self._sizes[doomed] = 0.0
+        self._present[doomed] = 0
+        self._living -= int(gone.sum())
 
     def replace(self, row: int, terms: Sequence[str]) -> None:
         """Give a chunk other terms."""
@@ -219,15 +235,16 @@ class LexicalIndex:
                 break
             self._grow_pool(ids)
         self._top = top
-        self._terms_of_row[row] = ids.tobytes()
         self._sizes[row] = len(terms)
+        self._present[row] = 1
+        self._living += 1
 
     def _grow_pool(self, ids: I32) -> None:
         """A larger pool without the holes that moved terms left."""
         used = int(self._capacity[: len(self._numbers)].sum())
-        needed = used + int(np.maximum(2 * self._capacity[ids], 1).sum())
-        rows = np.zeros(needed + needed // 2, np.int32)
-        counts = np.zeros(rows.size, np.uint8)
+        needed = used + int((self._capacity[ids] + self._capacity[ids] // 2 + 1).sum())
+        rows: I32 = np.zeros(needed + needed // 4 + 1024, np.int32)
+        counts: U8 = np.zeros(rows.size, np.uint8)
         self._top = copy_postings_(
             self._start,
             self._length,

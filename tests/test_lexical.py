@@ -47,8 +47,7 @@ def test_scores_equal_the_definition(history, question, window):
     for row, terms in enumerate(documents):
         index.append(row, terms)
     documents = [None if row in removed else d for row, d in enumerate(documents)]
-    for row in removed:
-        index.remove(row)
+    index.remove(sorted(removed))
     for row, terms in replaced.items():
         index.replace(row, terms)
         documents[row] = terms
@@ -128,6 +127,14 @@ def test_rows_must_ascend():
     index.append(4, ["word"])
     with pytest.raises(ValueError, match="expected 5 or more"):
         index.append(4, ["word"])
+
+
+def test_only_what_was_appended_can_be_removed():
+    index = LexicalIndex()
+    index.append(1, ["word"])
+    with pytest.raises(ValueError, match=r"got \[0\]"):
+        index.remove([0, 1])
+    assert index.document_frequency("word") == 1
 
 
 def test_an_empty_index_and_unknown_terms_score_zero():
