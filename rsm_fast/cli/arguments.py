@@ -1,0 +1,387 @@
+"""The command line's grammar and help. Nothing heavy is imported here: `--help` is quick."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, get_args
+
+from rsm_fast._version import __version__
+from rsm_fast.cli.readers import FORMATS
+from rsm_fast.cli.where import parse_condition
+from rsm_fast.errors import InvalidInputError
+from rsm_fast.presets import PRESETS, Gate, Layout
+
+__all__ = ["HELP_WIDTH", "parser"]
+
+HELP_WIDTH = 96
+
+_DESCRIPTION = """\
+A memory for LLM agents: put conversations into a store (one file), get back a prompt that
+holds what matters for a question, within a budget of tokens.
+"""
+
+_EPILOG = """\
+a first look:
+  rsm-fast demo
+  rsm-fast ingest agent.rsm chat.jsonl
+  rsm-fast pack agent.rsm "Where does the user live?" --budget 2000
+
+exit codes:
+  0  done
+  1  an error; the message on standard error says what was expected and what to do
+  2  wrong usage
+  3  part of the input was left out: each record is named on standard error, the rest is in
+
+Results go to standard output, remarks and progress to standard error.
+"""
+
+_INGEST_DETAIL = """\
+The store is made if it is not there. Reading the same file again changes nothing, so an
+interrupted run is simply started once more. A turn without id gets one made from its content
+and all that stands before it in the file; a turn without session belongs to one named after
+the file.
+
+formats:
+  jsonl   one turn a line: text (or content), and optionally role, timestamp, session, id,
+          metadata; other fields go to the metadata. A line {"messages": [...]} is one
+          conversation.
+  openai  chat messages: a JSON list, or {"messages": [...]}; content as text or as parts;
+          tool calls are kept as text.
+  text    "Name: text" lines (with "[2026-01-12 19:04]" before them if you like), or else
+          one turn a paragraph."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help of a fixed width, the same on every Python version."""
+
+    def __init__(self, prog: str, **_: Any) -> None:
+        super().__init__(prog, max_help_position=30, width=HELP_WIDTH)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        names = ", ".join(action.option_strings)
+        if not names or action.nargs == 0:
+            return names or super()._format_action_invocation(action)
+        return f"{names} {self._format_args(action, action.dest.upper())}"
+
+
+Add = Callable[[argparse.ArgumentParser], None]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of ``rsm-fast``. A parsed command has its name in ``command``."""
+    top = argparse.ArgumentParser(
+        prog="rsm-fast", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=_Formatter
+    )
+    top.add_argument("--version", action="version", version=f"rsm-fast {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+
+    def command(
+        name: str, help_text: str, detail: str, example: str, *parts: Add, parent: Any = commands
+    ) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = parent.add_parser(
+            name,
+            help=help_text,
+            description=f"{help_text[0].upper()}{help_text[1:]}.\n\n{detail}".strip(),
+            epilog=f"example:\n{_indented(example)}",
+            formatter_class=_Formatter,
+        )
+        for part in parts:
+            part(made)
+        return made
+
+    command(
+        "demo",
+        "read the sample conversation and print a pack for a question",
+        "Everything stays in RAM: no file is written, beside the cache of compiled kernels.",
+        'rsm-fast demo --question "What is Biscuit\'s weight?" --budget 600',
+        _option(
+            "-q", "--question", metavar="TEXT", help="what to ask (default: where the user lives)"
+        ),
+        _budget(1000),
+        _preset,
+        _layout,
+        _embedder,
+        _json,
+    )
+    command(
+        "ingest",
+        "put conversations into a store",
+        _INGEST_DETAIL,
+        "rsm-fast ingest agent.rsm monday.jsonl tuesday.json -n acme/user-7\n"
+        "cat notes.txt | rsm-fast ingest agent.rsm - --session notes",
+        _store,
+        _argument("files", nargs="+", metavar="FILE", help="file to read; - is standard input"),
+        _option("--format", choices=FORMATS, default="auto", help="what the files hold"),
+        _option("--session", metavar="NAME", help="session of the turns that name none"),
+        _namespace,
+        _embedder,
+        _group(
+            "for a new store",
+            _preset,
+            _option("--gate", choices=get_args(Gate), help="rule that sends a chunk to an atom"),
+            _option("--tau", type=float, metavar="COSINE", help="fix the gate's threshold"),
+            _option("--chunk-turns", type=int, metavar="N", help="turns of one chunk"),
+        ),
+        _json,
+    )
+    command(
+        "pack",
+        "print the prompt text for a question",
+        "Standard output holds the text and nothing else, so that it can be piped into a prompt.\n"
+        "Counts and timings go to standard error.",
+        'rsm-fast pack agent.rsm "What did we decide on Thursday?" --budget 2000\n'
+        'rsm-fast pack agent.rsm "open bugs" --where role=user --where "step>=10" --explain',
+        _store,
+        _query,
+        _budget(4000),
+        _preset,
+        _layout,
+        _option("--template", metavar="NAME", help="how chunks are written: markdown, xml, plain"),
+        _flag("--explain", help="say for each chunk why it is in or out, on standard error"),
+        _flag("--no-fold", help="write repeated lines out each time"),
+        _where,
+        _as_of,
+        _namespace,
+        _embedder,
+        _quiet,
+        _json,
+    )
+    command(
+        "search",
+        "list the chunks that match a query best",
+        "",
+        'rsm-fast search agent.rsm "rent" -k 5 --where role=user',
+        _store,
+        _query,
+        _option("-k", type=int, default=10, metavar="N", help="how many (default: 10)"),
+        _preset,
+        _where,
+        _as_of,
+        _namespace,
+        _embedder,
+        _json,
+    )
+    command(
+        "stats",
+        "show what a store holds",
+        "Without -n all namespaces are listed, with it one is described.",
+        "rsm-fast stats agent.rsm\nrsm-fast stats agent.rsm -n acme/user-7 --json",
+        _store,
+        _namespace,
+        _embedder,
+        _json,
+    )
+    _add_care(command)
+    _add_machine(command)
+    return top
+
+
+def _add_care(command: Any) -> None:
+    """Commands that change, move and copy what a store holds."""
+    command(
+        "delete",
+        "delete turns by id",
+        "Their text is overwritten in the file by `compact`.",
+        "rsm-fast delete agent.rsm s03-07 s03-08",
+        _store,
+        _argument("ids", nargs="+", metavar="ID", help="id of a turn"),
+        _namespace,
+        _embedder,
+        _json,
+    )
+    command(
+        "forget",
+        "delete turns by age or by condition",
+        "With both, a turn must meet both.",
+        "rsm-fast forget agent.rsm --older-than 90d\n"
+        "rsm-fast forget agent.rsm --where session=trial",
+        _store,
+        _option("--older-than", metavar="AGE", help="age like 90d, 12h, 2w"),
+        _where,
+        _namespace,
+        _embedder,
+        _json,
+    )
+    command(
+        "purge",
+        "delete a whole namespace",
+        "Nothing of it can be brought back after `compact`.",
+        "rsm-fast purge agent.rsm -n acme/user-7 --yes",
+        _store,
+        _required_namespace,
+        _flag("--yes", help="do it without asking"),
+        _json,
+    )
+    command(
+        "compact",
+        "give free space back and wipe what was deleted",
+        "After it, deleted text is nowhere in the store's files.",
+        "rsm-fast compact agent.rsm",
+        _store,
+        _json,
+    )
+    command(
+        "reembed",
+        "move a namespace to another embedder",
+        "Texts, ids and times stay, vectors and atoms are made anew. The old state serves until\n"
+        "that is done; an interrupted run is started once more.",
+        "rsm-fast reembed agent.rsm --embedder ./bge-small-en-v1.5",
+        _store,
+        _namespace,
+        _embedder,
+        _json,
+    )
+    command(
+        "export",
+        "write a namespace as JSON Lines",
+        "The output is ordered, valid UTF-8 and can be read by `import` and by `ingest`.",
+        "rsm-fast export agent.rsm -o backup.jsonl\n"
+        "rsm-fast export agent.rsm --vectors | gzip > agent.jsonl.gz",
+        _store,
+        _option("-o", "--output", metavar="FILE", default="-", help="where to (default: stdout)"),
+        _flag("--vectors", help="with the vectors, so that import need not embed"),
+        _namespace,
+    )
+    command(
+        "import",
+        "read what `export` wrote",
+        "Turns that are there already are left as they are.",
+        "rsm-fast import new.rsm backup.jsonl",
+        _store,
+        _argument("file", metavar="FILE", help="file to read; - is standard input"),
+        _namespace,
+        _embedder,
+        _json,
+    )
+    command(
+        "backup",
+        "copy a store while it is in use",
+        "",
+        "rsm-fast backup agent.rsm agent-2026-11-30.rsm",
+        _store,
+        _argument("target", metavar="TARGET", help="file to write; it must not exist"),
+        _json,
+    )
+
+
+def _add_machine(command: Any) -> None:
+    """Commands about this machine: kernels, models, health, servers."""
+    command(
+        "warmup",
+        "compile the kernels and keep them",
+        "Worth a line in a Dockerfile: the first call of each process is fast afterwards.",
+        "rsm-fast warmup",
+        _json,
+    )
+    command(
+        "doctor",
+        "check the installation and, if given, a store",
+        "Versions, CPU instructions in use, models, the kernel cache; of a store: its structure,\n"
+        "checksums, and derived data against a rebuild. Exit code 1 if anything is wrong.",
+        "rsm-fast doctor\nrsm-fast doctor agent.rsm --repair",
+        _argument("store", nargs="?", metavar="STORE", help="store to check"),
+        _flag("--repair", help="rebuild what can be derived from the texts"),
+        _embedder,
+        _json,
+    )
+    model = command(
+        "model",
+        "list, fetch and check embedding models",
+        "",
+        "rsm-fast model list\nrsm-fast model path minilm",
+    )
+    verbs = model.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
+    name = _argument("name", metavar="NAME", help="a name that `model list` shows, or a folder")
+    for verb, help_text, detail, parts in (
+        ("list", "list the known models", "", (_json,)),
+        ("fetch", "download a model by its pinned revision", "Needs the extra `hub`.", (name,)),
+        ("verify", "check the files of a model against their sha256", "", (name, _json)),
+        ("path", "print where the files of a model are", "", (name,)),
+        (
+            "optimize",
+            "make the true-int8 version of a model",
+            "Needs the extra `convert`.",
+            (name, _json),
+        ),
+    ):
+        example = f"rsm-fast model {verb}" + ("" if verb == "list" else " minilm")
+        command(verb, help_text, detail, example, *parts, parent=verbs)
+
+
+# --- parts that commands share ---------------------------------------------------------------
+
+
+def _argument(name: str, **options: Any) -> Add:
+    return lambda target: _ignore(target.add_argument(name, **options))
+
+
+def _option(*names: str, **options: Any) -> Add:
+    return lambda target: _ignore(target.add_argument(*names, **options))
+
+
+def _flag(name: str, *, help: str) -> Add:
+    return _option(name, action="store_true", help=help)
+
+
+def _group(title: str, *parts: Add) -> Add:
+    def add(target: argparse.ArgumentParser) -> None:
+        group: Any = target.add_argument_group(title)
+        for part in parts:
+            part(group)
+
+    return add
+
+
+def _ignore(_: object) -> None:
+    return None
+
+
+def _budget(default: int) -> Add:
+    return _option(
+        "-b",
+        "--budget",
+        type=int,
+        default=default,
+        metavar="N",
+        help=f"most tokens that the text may have (default: {default})",
+    )
+
+
+def _condition(text: str) -> tuple[str, Any]:
+    try:
+        return parse_condition(text)
+    except InvalidInputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+_store = _argument("store", metavar="STORE", help="file of the store")
+_query = _argument("query", metavar="QUERY", help="question or key words")
+_json = _flag("--json", help="print one JSON document")
+_quiet = _flag("--quiet", help="no counts and timings on standard error")
+_namespace = _option("-n", "--namespace", metavar="NAME", help="whose memory (default: default)")
+_required_namespace = _option(
+    "-n", "--namespace", metavar="NAME", required=True, help="whose memory"
+)
+_embedder = _option(
+    "-e",
+    "--embedder",
+    metavar="MODEL",
+    help="name of a model, or its folder (default: the packaged MiniLM)",
+)
+_preset = _option("--preset", choices=tuple(PRESETS), help="way of writing and reading")
+_layout = _option("--layout", choices=get_args(Layout), help="grouping (default: the preset's)")
+_as_of = _option("--as-of", metavar="TIME", help="as it was known then, like 2026-05-01")
+_where = _option(
+    "-w",
+    "--where",
+    action="append",
+    default=[],
+    type=_condition,
+    metavar="K=V",
+    help="only turns with this role, session, or metadata; also K>=V, K<V; repeat a key for any of",
+)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
