@@ -1,0 +1,362 @@
+"""SQLite connections of one store: made alike, pooled, and never carried across a fork."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from rsm_fast.errors import (
+    CorruptStoreError,
+    StoreClosedError,
+    StoreError,
+    StoreLockedError,
+)
+from rsm_fast.store.failures import mapped
+from rsm_fast.store.points import reach
+from rsm_fast.store.schema import VERSION, check_identity, check_objects, migrate
+
+__all__ = ["Connections", "Synchronous"]
+
+Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
+
+_CACHE_KIB: Final = 8192
+_CHECKPOINT_PAGES: Final = 1000
+_WAL_KEPT_BYTES: Final = 4 << 20
+_IDLE_KEPT: Final = 8
+_FORK_WAIT_S: Final = 5.0
+
+
+class Connections:
+    """One writing connection and a pool of reading ones, for any number of threads.
+
+    In RAM (``path=None``) there is a single connection, and everybody takes turns.
+    """
+
+    def __init__(
+        self, path: Path | None, synchronous: Synchronous, timeout: float, read_only: bool
+    ) -> None:
+        self.path = path
+        self.timeout = timeout
+        self.read_only = read_only
+        self._synchronous = synchronous
+        self._turn = threading.RLock()  # the writer's, and in RAM everybody's
+        self._writing = False
+        self._writer: sqlite3.Connection | None = None
+        self._pool = threading.Condition()
+        self._idle: list[sqlite3.Connection] = []
+        self._lent = 0
+        self._closed = False
+        self._forked = False
+        if path is not None:
+            self._prepare_file(path)
+        else:
+            with mapped(None):
+                self._writer = self._connect()
+                self._writer.execute("BEGIN IMMEDIATE")
+                migrate(self._writer)
+                self._writer.execute("COMMIT")
+        _OPEN.add(self)
+
+    # -- lending ------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection inside a read transaction: one consistent snapshot."""
+        connection = self._borrow()
+        nested = connection.in_transaction
+        try:
+            if not nested:
+                with mapped(self.path):
+                    connection.execute("BEGIN")
+            yield connection
+        finally:
+            try:
+                if not nested and connection.in_transaction:
+                    connection.execute("ROLLBACK")  # nothing was written
+            finally:
+                self._give_back(connection)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """The writing connection, outside any transaction, for this thread alone.
+
+        Raises
+        ------
+        StoreLockedError
+            If another thread has it for longer than the time-out.
+        """
+        if self.read_only:
+            raise StoreError(f"store {self.path}: was opened read-only; open it for writing")
+        if not self._turn.acquire(timeout=self.timeout):
+            raise StoreLockedError(
+                f"{self._where()}: locked by another thread of this process ({os.getpid()}) for "
+                f"longer than {self.timeout:g} s; try again, or open with a longer timeout="
+            )
+        try:
+            self._check_usable()
+            if self._writing:
+                raise StoreError(f"{self._where()}: write() inside write() of the same thread")
+            if self._writer is None:
+                with mapped(self.path):
+                    self._writer = self._connect()
+            self._writing = True
+            try:
+                yield self._writer
+            finally:
+                self._writing = False
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Close all connections; later calls raise StoreClosedError. Waits for readers at work."""
+        with self._turn, self._pool:
+            self._closed = True
+            self._pool.wait_for(lambda: self._lent == 0, timeout=self.timeout)
+            self._close_idle()
+        _OPEN.discard(self)
+
+    def _borrow(self) -> sqlite3.Connection:
+        if self.path is None:
+            self._turn.acquire()
+            try:
+                self._check_usable()
+                if self._writer is None:
+                    raise StoreClosedError("the store in RAM is closed")
+            except BaseException:
+                self._turn.release()
+                raise
+            return self._writer
+        with self._pool:
+            self._check_usable()
+            self._lent += 1
+            if self._idle:
+                return self._idle.pop()
+        try:
+            with mapped(self.path):
+                return self._connect()
+        except BaseException:
+            with self._pool:
+                self._lent -= 1
+                self._pool.notify_all()
+            raise
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if self.path is None:
+            self._turn.release()
+            return
+        with self._pool:
+            self._lent -= 1
+            keep = len(self._idle) < _IDLE_KEPT and not self._closed
+            if keep:
+                self._idle.append(connection)
+            self._pool.notify_all()
+        if not keep:
+            connection.close()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"{self._where()}: is closed; open it again")
+        if self._forked:
+            raise StoreError(
+                f"{self._where()}: the process forked while this store was in use; "
+                "open the store again in the child"
+            )
+
+    def _close_idle(self) -> None:
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _where(self) -> str:
+        return "the store in RAM" if self.path is None else f"store {self.path}"
+
+    # -- making -------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is None:
+            connection = self._raw(":memory:")
+        elif not self.read_only:
+            connection = self._raw(self.path.as_uri() + "?mode=rw")
+        else:
+            connection = self._raw(self.path.as_uri() + "?mode=ro")
+            try:
+                connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+            except sqlite3.OperationalError:
+                wal = Path(f"{self.path}-wal")
+                if wal.exists() and wal.stat().st_size:
+                    raise
+                # a folder where not even the shared-memory file can be made: nobody writes here
+                connection.close()
+                connection = self._raw(self.path.as_uri() + "?mode=ro&immutable=1")
+        for pragma in (
+            "foreign_keys = ON",
+            "secure_delete = ON",
+            "trusted_schema = OFF",
+            "cell_size_check = ON",
+            f"synchronous = {self._synchronous}",
+            f"cache_size = -{_CACHE_KIB}",
+            f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+            f"journal_size_limit = {_WAL_KEPT_BYTES}",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    def _raw(self, database: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            database,
+            timeout=self.timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            uri=self.path is not None,
+        )
+
+    def _prepare_file(self, path: Path) -> None:
+        """Make the file if there is none, refuse what is no store, migrate an older one."""
+        where = f"store {path}"
+        if not path.exists():
+            if self.read_only:
+                raise StoreError(f"{where}: does not exist; open it for writing to make it")
+            _create(path)
+        if not path.is_file():
+            raise StoreError(f"{where}: expected a file, got a folder or a device")
+        if path.stat().st_size == 0:
+            raise CorruptStoreError(
+                f"{where}: expected a store, got an empty file; if nothing was lost here, "
+                "delete it and open the path again"
+            )
+        if not self.read_only and not os.access(path, os.W_OK):
+            raise StoreError(
+                f"{where}: may not be written; change its permissions, or open it with "
+                "read_only=True"
+            )
+        with mapped(path):
+            connection = self._connect()
+            try:
+                version = check_identity(connection, where)
+                if version < VERSION:
+                    if self.read_only:
+                        raise StoreError(
+                            f"{where}: has format version {version} and must be brought to "
+                            f"{VERSION} first; open it once for writing"
+                        )
+                    connection.execute("BEGIN IMMEDIATE")
+                    migrate(connection)
+                    connection.execute("COMMIT")
+                check_objects(connection, where)
+            except BaseException:
+                connection.close()
+                raise
+        self._idle.append(connection)
+
+    # -- forks --------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Close every connection, so that the child inherits none; they reopen when needed.
+
+        SQLite keeps lock state per process outside the connection ("How To Corrupt An SQLite
+        Database File", section 2.6), so even a new connection in the child would be wrong.
+        """
+        self._turn.acquire()
+        self._pool.acquire()
+        if self.path is not None and not self._writing:
+            self._pool.wait_for(lambda: self._lent == 0, timeout=_FORK_WAIT_S)
+            if self._lent == 0:
+                self._close_idle()
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on; in the child, refuse to work where a connection had to stay open."""
+        if in_child and self.path is not None and (self._lent or self._writer is not None):
+            self._forked = True
+            _ABANDONED.extend(self._idle)
+            if self._writer is not None:
+                _ABANDONED.append(self._writer)
+        self._pool.release()
+        self._turn.release()
+
+
+_OPEN: weakref.WeakSet[Connections] = weakref.WeakSet()
+_ABANDONED: list[sqlite3.Connection] = []  # inherited by a fork: must not even be closed
+_frozen: list[Connections] = []
+
+
+def _before_fork() -> None:
+    for connections in list(_OPEN):
+        connections.before_fork()
+        _frozen.append(connections)
+
+
+def _after_fork_in_parent() -> None:
+    _thaw(in_child=False)
+
+
+def _after_fork_in_child() -> None:
+    _thaw(in_child=True)
+
+
+def _thaw(*, in_child: bool) -> None:
+    while _frozen:
+        _frozen.pop().after_fork(in_child)
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)
+
+
+def _create(path: Path) -> None:
+    """Make an empty store under a temporary name and link it into place.
+
+    So an empty or half-made file never stands at ``path``, and of several processes that
+    make it at once, the first wins.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with mapped(path), contextlib.closing(sqlite3.connect(temporary)) as connection:
+            connection.isolation_level = None
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise StoreError(
+                    f"store {path}: its file system cannot share memory between processes "
+                    f"(journal mode {mode!r}); choose a local folder"
+                )
+            connection.execute("BEGIN IMMEDIATE")
+            migrate(connection)
+            connection.execute("COMMIT")
+        reach("create:schema")
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            pass  # another process was faster
+        except OSError:  # no hard links here
+            if not path.exists():
+                os.rename(temporary, path)
+        reach("create:link")
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise StoreError(
+            f"store {path}: cannot be made ({error.strerror}); check that its folder exists, "
+            "may be written and has room"
+        ) from error
+    finally:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{temporary}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,526 @@
+"""Everything that can be asked of a store, in one consistent snapshot."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.errors import CorruptStoreError, InvalidInputError, NotFoundError
+from rsm_fast.store.failures import mapped
+from rsm_fast.store.filters import Params, compile_where
+from rsm_fast.store.records import (
+    STEP_NONE,
+    Changes,
+    ChunkColumns,
+    ChunkRecord,
+    NamespaceRecord,
+    PiecePart,
+    PieceRecord,
+    TurnRecord,
+    chunk_from_row,
+    first_pk,
+    last_pk,
+    text_crc,
+    turn_from_row,
+)
+
+__all__ = ["Reader", "array_from_row", "id_digest"]
+
+TURN_COLUMNS: Final = (
+    "t.pk, t.id, t.role, t.text, t.micros, t.offset_minutes, t.time_given, t.session, "
+    "t.metadata, t.expires_at, t.superseded_by, t.crc"
+)
+CHUNK_COLUMNS: Final = (
+    "c.pk, c.id, c.spans, c.session, c.micros, c.offset_minutes, c.tokens, c.line_tokens, "
+    "c.terms, c.analyser, c.text_hash, c.step, c.truncated, c.atom, c.crc"
+)
+_CHUNKS: Final = (
+    f"SELECT {CHUNK_COLUMNS}, v.data, v.crc FROM chunks c LEFT JOIN vectors v ON v.chunk = c.pk "
+)
+_BARE_CHUNKS: Final = f"SELECT {CHUNK_COLUMNS}, NULL, NULL FROM chunks c "
+_TURNS: Final = f"SELECT {TURN_COLUMNS} FROM turns t "
+NAMESPACE_COLUMNS: Final = (
+    "id, key, settings, generation, next_turn, next_chunk, next_auto, next_atom, log_floor, crc"
+)
+_BATCH: Final = 1000
+_MAX_MARKS: Final = 512
+
+
+class Reader:
+    """Queries over one snapshot. Made by `Store.read`; valid inside its ``with`` block only.
+
+    ``ns`` is always the number of a namespace, `NamespaceRecord.id`. Every method raises
+    `CorruptStoreError` where stored bytes do not match their checksum.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
+        self._connection = connection
+        self._path = path
+
+    # -- namespaces ---------------------------------------------------------------------
+
+    def namespaces(self) -> list[NamespaceRecord]:
+        """All namespaces, by key."""
+        rows = self._all(f"SELECT {NAMESPACE_COLUMNS} FROM namespaces ORDER BY key")
+        return [namespace_from_row(row)[0] for row in rows]
+
+    def namespace(self, key: str) -> NamespaceRecord | None:
+        """The namespace of exactly this key."""
+        row = self._one(f"SELECT {NAMESPACE_COLUMNS} FROM namespaces WHERE key = ?", (key,))
+        return namespace_from_row(row)[0] if row else None
+
+    def namespace_by_id(self, ns: int) -> NamespaceRecord:
+        """The namespace of this number; NotFoundError if it was purged."""
+        return self._state(ns)[0]
+
+    def generation(self, ns: int) -> int:
+        """The number of the last write to the namespace; NotFoundError if it was purged."""
+        row = self._one("SELECT generation FROM namespaces WHERE id = ?", (ns,))
+        if row is None:
+            raise _purged(ns)
+        return int(row[0])
+
+    def array(self, ns: int, name: str) -> npt.NDArray[Any] | None:
+        """A copy of an array kept by `Writer.put_array`."""
+        row = self._one(
+            "SELECT namespace, name, dtype, shape, data, crc FROM arrays "
+            "WHERE namespace = ? AND name = ?",
+            (ns, name),
+        )
+        return array_from_row(row) if row else None
+
+    def counts(self, ns: int) -> tuple[int, int]:
+        """How many turns and chunks the namespace has."""
+        bounds = (first_pk(ns), last_pk(ns))
+        (turns,) = self._one("SELECT count(*) FROM turns WHERE namespace = ?", (ns,)) or (0,)
+        (chunks,) = self._one("SELECT count(*) FROM chunks WHERE pk BETWEEN ? AND ?", bounds) or (
+            0,
+        )
+        return turns, chunks
+
+    # -- turns --------------------------------------------------------------------------
+
+    def turn(self, ns: int, id: str) -> TurnRecord | None:  # noqa: A002
+        """The turn of this id."""
+        row = self._one(_TURNS + "WHERE t.namespace = ? AND t.id = ?", (ns, id))
+        return turn_from_row(row) if row else None
+
+    def turns(self, ns: int, pks: Sequence[int]) -> list[TurnRecord]:
+        """The turns of these pks, in the order asked; missing ones are left out."""
+        found = {row[0]: row for row in self._by_pk(_TURNS, "t.pk", ns, pks)}
+        return [turn_from_row(found[pk]) for pk in pks if pk in found]
+
+    def turns_by_id(self, ns: int, ids: Sequence[str]) -> dict[str, TurnRecord]:
+        """Those of the ids that exist."""
+        sql = _TURNS + "WHERE t.namespace = ? AND t.id IN "
+        rows = (row for part in _parts(ids) for row in self._all(sql + _marks(part), (ns, *part)))
+        return {row[1]: turn_from_row(row) for row in rows}
+
+    def tombstoned(self, ns: int, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that were deleted, and therefore may not be used again."""
+        if not self._one("SELECT 1 FROM tombstones WHERE namespace = ? LIMIT 1", (ns,)):
+            return set()
+        key = self._uuid()
+        digests = {id_digest(key, ns, id_): id_ for id_ in ids}
+        sql = "SELECT digest FROM tombstones WHERE namespace = ? AND digest IN "
+        rows = (
+            row
+            for part in _parts(list(digests))
+            for row in self._all(sql + _marks(part), (ns, *part))
+        )
+        return {digests[digest] for (digest,) in rows}
+
+    def all_turns(self, ns: int) -> Iterator[TurnRecord]:
+        """Every turn in arrival order, read as they are asked for."""
+        sql = _TURNS + "WHERE t.pk BETWEEN ? AND ? ORDER BY t.pk"
+        return map(turn_from_row, self._stream(sql, (first_pk(ns), last_pk(ns))))
+
+    def session_turns(
+        self, ns: int, session: str | None, *, last: int | None = None
+    ) -> list[TurnRecord]:
+        """The turns of one session in arrival order, or the ``last`` of them."""
+        sql = (
+            _TURNS + "WHERE t.pk BETWEEN ? AND ? AND t.session IS ? ORDER BY t.pk DESC "
+            "LIMIT coalesce(?, -1)"
+        )
+        rows = self._all(sql, (first_pk(ns), last_pk(ns), session, last))
+        return [turn_from_row(row) for row in reversed(rows)]
+
+    def matching_turns(
+        self,
+        ns: int,
+        *,
+        where: Mapping[str, Any] | None = None,
+        before: int | None = None,
+    ) -> list[int]:
+        """Pks of the turns that a filter selects, ascending; ``before``: micros, exclusive."""
+        condition, params = compile_where(where)
+        params.update(first=first_pk(ns), last=last_pk(ns))
+        sql = f"SELECT t.pk FROM turns t WHERE t.pk BETWEEN :first AND :last AND ({condition})"
+        if before is not None:
+            sql += " AND t.micros < :before"
+            params["before"] = before
+        return [pk for (pk,) in self._all(sql + " ORDER BY t.pk", params)]
+
+    def expired_turns(self, ns: int, now: int) -> list[int]:
+        """Pks of the turns whose time to live has passed at ``now`` (micros)."""
+        sql = "SELECT pk FROM turns WHERE namespace = ? AND expires_at <= ? ORDER BY pk"
+        return [pk for (pk,) in self._all(sql, (ns, now))]
+
+    # -- chunks -------------------------------------------------------------------------
+
+    def chunks(self, ns: int, pks: Sequence[int]) -> list[ChunkRecord]:
+        """The chunks of these pks, in the order asked; missing ones are left out."""
+        found = {row[0]: row for row in self._by_pk(_CHUNKS, "c.pk", ns, pks)}
+        return [chunk_from_row(found[pk]) for pk in pks if pk in found]
+
+    def chunks_of_turns(self, ns: int, turn_pks: Sequence[int]) -> list[ChunkRecord]:
+        """The chunks that hold a part of one of these turns, ascending pk."""
+        sql = "SELECT DISTINCT chunk FROM chunk_turns WHERE turn IN "
+        pks = {pk for part in _parts(turn_pks) for (pk,) in self._all(sql + _marks(part), part)}
+        return self.chunks(ns, sorted(pks))
+
+    def chunk_by_id(self, ns: int, chunk_id: str) -> ChunkRecord | None:
+        """The chunk of this id, ``firstturn#part``."""
+        turn_id, mark, _ = chunk_id.rpartition("#")
+        row = self._one("SELECT pk FROM turns WHERE namespace = ? AND id = ?", (ns, turn_id))
+        if not mark or row is None:
+            return None
+        chunks = self.chunks_of_turns(ns, [row[0]])
+        return next((chunk for chunk in chunks if chunk.id == chunk_id), None)
+
+    def all_chunks(self, ns: int) -> Iterator[ChunkRecord]:
+        """Every chunk in arrival order, read as they are asked for."""
+        sql = _CHUNKS + "WHERE c.pk BETWEEN ? AND ? ORDER BY c.pk"
+        return map(chunk_from_row, self._stream(sql, (first_pk(ns), last_pk(ns))))
+
+    def open_chunks(self, ns: int) -> list[ChunkRecord]:
+        """The chunks without a vector, ascending pk."""
+        sql = _CHUNKS + "WHERE c.pk BETWEEN ? AND ? AND v.chunk IS NULL ORDER BY c.pk"
+        return [chunk_from_row(row) for row in self._all(sql, (first_pk(ns), last_pk(ns)))]
+
+    def columns(self, ns: int, dim: int) -> ChunkColumns:
+        """All chunks as columns, vectors as one block.
+
+        Parameters
+        ----------
+        dim : int
+            Length of the vectors.
+
+        Raises
+        ------
+        CorruptStoreError
+            If a vector has another length.
+        """
+        _, n = self.counts(ns)
+        integers = np.empty((9, n), np.int64)
+        flags = np.zeros((2, n), np.uint8)
+        vector = np.zeros((n, dim), np.float32)
+        sessions: dict[str | None, int] = {None: -1}
+        terms: list[bytes] = []
+        sql = _CHUNKS + "WHERE c.pk BETWEEN ? AND ? ORDER BY c.pk"
+        start = 0
+        for rows in self._batches(sql, (first_pk(ns), last_pk(ns))):
+            stop = start + len(rows)
+            chunks = [chunk_from_row(row) for row in rows]
+            columns = list(zip(*chunks, strict=True))
+            pk, _, _, names, micros, offsets, tokens, _, packed = columns[:9]
+            analyser, hashes, steps, truncated, atoms, vectors = columns[9:]
+            for name in names:
+                sessions.setdefault(name, len(sessions) - 1)
+            integers[:, start:stop] = (
+                pk,
+                micros,
+                hashes,
+                [STEP_NONE if step is None else step for step in steps],
+                offsets,
+                tokens,
+                [-1 if atom is None else atom for atom in atoms],
+                [sessions[name] for name in names],
+                analyser,
+            )
+            flags[0, start:stop] = truncated
+            _fill_vectors(vector[start:stop], flags[1, start:stop], pk, vectors)
+            terms.extend(packed)
+            start = stop
+        small = integers[4:].astype(np.int32)
+        return ChunkColumns(
+            pk=integers[0],
+            micros=integers[1],
+            text_hash=integers[2],
+            step=integers[3],
+            offset_minutes=small[0],
+            tokens=small[1],
+            atom=small[2],
+            session=small[3],
+            session_names=[name for name in sessions if name is not None],
+            analyser=small[4],
+            truncated=flags[0],
+            has_vector=flags[1],
+            vector=vector,
+            terms=terms,
+        )
+
+    def vectors(self, ns: int, pks: Sequence[int], dim: int) -> npt.NDArray[np.float32]:
+        """Raw vectors of chunks, float32[n, dim]; NotFoundError where one has none."""
+        out = np.zeros((len(pks), dim), np.float32)
+        found = {chunk.pk: chunk.vector for chunk in self.chunks(ns, list(dict.fromkeys(pks)))}
+        missing = [pk for pk in pks if found.get(pk) is None]
+        if missing:
+            raise NotFoundError(f"chunk {missing[0]} has no vector")
+        _fill_vectors(out, np.zeros(len(pks), np.uint8), pks, [found[pk] for pk in pks])
+        return out
+
+    def changes_since(self, ns: int, generation: int, newest_pk: int) -> Changes:
+        """What was committed after ``generation``.
+
+        Parameters
+        ----------
+        generation : int
+            The generation that the caller knows.
+        newest_pk : int
+            The highest chunk pk that the caller holds; 0 for none.
+        """
+        record, state = self._state(ns)
+        if generation == record.generation:
+            return Changes(False, generation, [], [])
+        if generation < state[-1] or generation > record.generation:
+            return Changes(True, record.generation, [], [])
+        sql = "SELECT DISTINCT chunk FROM changes WHERE namespace = ? AND generation > ?"
+        touched = [pk for (pk,) in self._all(sql, (ns, generation)) if pk <= newest_pk]
+        changed = self.chunks(ns, sorted(touched))
+        sql = _CHUNKS + "WHERE c.pk > ? AND c.pk <= ? ORDER BY c.pk"
+        new = self._all(sql, (max(newest_pk, first_pk(ns)), last_pk(ns)))
+        removed = set(touched).difference(chunk.pk for chunk in changed)
+        upserts = changed + [chunk_from_row(row) for row in new]
+        return Changes(False, record.generation, sorted(removed), upserts)
+
+    def pieces(self, ns: int, chunk_pks: Sequence[int]) -> list[PieceRecord]:
+        """Chunks with their texts, in the order asked; missing ones are left out."""
+        found = {chunk.pk: chunk for chunk in self._bare_chunks(ns, chunk_pks)}
+        wanted = {span[0] for chunk in found.values() for span in chunk.spans}
+        turns = {
+            row[0]: turn_from_row(row) for row in self._by_pk(_TURNS, "t.pk", ns, list(wanted))
+        }
+        pieces = []
+        for pk in chunk_pks:
+            chunk = found.get(pk)
+            if chunk is None:
+                continue
+            try:
+                parts = tuple(
+                    PiecePart(turn.id, turn.role, turn.text[start:stop], turn_pk)
+                    for turn_pk, start, stop in chunk.spans
+                    for turn in (turns[turn_pk],)
+                )
+            except KeyError as error:
+                raise CorruptStoreError(
+                    f"chunk {pk}: its turn {error} is missing; run `rsm-fast doctor`"
+                ) from None
+            pieces.append(
+                PieceRecord(
+                    pk,
+                    chunk.id,
+                    chunk.session,
+                    chunk.micros,
+                    chunk.offset_minutes,
+                    chunk.tokens,
+                    chunk.line_tokens,
+                    chunk.step,
+                    chunk.truncated,
+                    chunk.atom,
+                    parts,
+                )  # fmt: skip
+            )
+        return pieces
+
+    # -- filters ------------------------------------------------------------------------
+
+    def eligible_chunks(
+        self,
+        ns: int,
+        *,
+        where: Mapping[str, Any] | None = None,
+        as_of: int | None = None,
+        now: int | None = None,
+        superseded: bool = False,
+    ) -> npt.NDArray[np.int64]:
+        """Pks of the chunks all of whose turns match, ascending.
+
+        Parameters
+        ----------
+        where : mapping, optional
+            See `rsm_fast.store.filters`.
+        as_of : int, optional
+            Micros: only turns up to then, and what was superseded later still counts.
+        now : int, optional
+            Micros: turns that expired by then do not count. Default: the current time.
+        superseded : bool, default False
+            Let superseded turns count as well.
+        """
+        condition, params = compile_where(where)
+        params.update(first=first_pk(ns), last=last_pk(ns), as_of=as_of)
+        params["now"] = time.time_ns() // 1000 if now is None else now
+        conditions = [condition, "(t.expires_at IS NULL OR t.expires_at > :now)"]
+        if as_of is not None:
+            conditions.append("t.micros <= :as_of")
+        if not superseded:
+            later = "(SELECT n.micros FROM turns n WHERE n.pk = t.superseded_by) > :as_of"
+            conditions.append(f"(t.superseded_by IS NULL OR coalesce({later}, 0))")
+        sql = (
+            f"SELECT s.chunk, coalesce({' AND '.join(conditions)}, 0) FROM turns t "
+            "CROSS JOIN chunk_turns s ON s.turn = t.pk WHERE t.pk BETWEEN :first AND :last"
+        )
+        rows = self._all(sql, params)
+        if not rows:
+            return np.empty(0, np.int64)
+        table = np.asarray(rows, np.int64)
+        chunks, matches = table[:, 0], table[:, 1] != 0
+        return np.setdiff1d(chunks[matches], chunks[~matches])
+
+    def superseded(self, ns: int) -> dict[int, int]:
+        """Chunks with a superseded turn, and the micros from which they are (the newer turn's)."""
+        sql = (
+            "SELECT s.chunk, min(n.micros) FROM turns t JOIN turns n ON n.pk = t.superseded_by "
+            "JOIN chunk_turns s ON s.turn = t.pk WHERE t.superseded_by BETWEEN ? AND ? "
+            "GROUP BY s.chunk"
+        )
+        return dict(self._all(sql, (first_pk(ns), last_pk(ns))))
+
+    def expiring(self, ns: int) -> dict[int, int]:
+        """Chunks with a time to live, and the micros at which the first of their turns expires."""
+        sql = (
+            "SELECT s.chunk, min(t.expires_at) FROM turns t JOIN chunk_turns s ON s.turn = t.pk "
+            "WHERE t.namespace = ? AND t.expires_at IS NOT NULL GROUP BY s.chunk"
+        )
+        return dict(self._all(sql, (ns,)))
+
+    # -- plumbing -----------------------------------------------------------------------
+
+    def _state(self, ns: int) -> tuple[NamespaceRecord, tuple[int, ...]]:
+        row = self._one(f"SELECT {NAMESPACE_COLUMNS} FROM namespaces WHERE id = ?", (ns,))
+        if row is None:
+            raise _purged(ns)
+        return namespace_from_row(row)
+
+    def _bare_chunks(self, ns: int, pks: Sequence[int]) -> Iterator[ChunkRecord]:
+        """Chunks without their vectors, in no order."""
+        return map(chunk_from_row, self._by_pk(_BARE_CHUNKS, "c.pk", ns, pks))
+
+    def _uuid(self) -> bytes:
+        row = self._one("SELECT uuid, crc FROM store")
+        if row is None or zlib.crc32(row[0]) != row[1]:
+            raise CorruptStoreError("the store's own row is damaged; run `rsm-fast doctor`")
+        return bytes(row[0])
+
+    def _one(self, sql: str, params: Sequence[Any] | Params = ()) -> tuple[Any, ...] | None:
+        with mapped(self._path):
+            row: tuple[Any, ...] | None = self._connection.execute(sql, params).fetchone()
+            return row
+
+    def _all(self, sql: str, params: Sequence[Any] | Params = ()) -> list[tuple[Any, ...]]:
+        with mapped(self._path):
+            return self._connection.execute(sql, params).fetchall()
+
+    def _batches(self, sql: str, params: Sequence[Any]) -> Iterator[list[tuple[Any, ...]]]:
+        with mapped(self._path):
+            cursor = self._connection.execute(sql, params)
+        while True:
+            with mapped(self._path):
+                rows = cursor.fetchmany(_BATCH)
+            if not rows:
+                return
+            yield rows
+
+    def _stream(self, sql: str, params: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        for rows in self._batches(sql, params):
+            yield from rows
+
+    def _by_pk(
+        self, select: str, column: str, ns: int, pks: Sequence[int]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows of the given pks, those of other namespaces left out, in no order."""
+        low, high = first_pk(ns), last_pk(ns)
+        for part in _parts([pk for pk in pks if low < pk <= high]):
+            yield from self._all(f"{select}WHERE {column} IN {_marks(part)}", part)
+
+
+def namespace_from_row(row: tuple[Any, ...]) -> tuple[NamespaceRecord, tuple[int, ...]]:
+    """A namespace, and its counters: generation, next turn, chunk, id, atom, floor of the log."""
+    if text_crc(*row[:-1]) != row[-1]:
+        raise CorruptStoreError(
+            f"namespace {row[0]}: stored bytes do not match their checksum; run `rsm-fast doctor`"
+        )
+    ns, key, settings, generation, _, _, next_auto, next_atom, _, _ = row
+    record = NamespaceRecord(ns, key, json.loads(settings), generation, next_auto, next_atom)
+    return record, row[3:-1]
+
+
+def array_from_row(row: tuple[Any, ...]) -> npt.NDArray[Any]:
+    """An array from its row in table ``arrays``."""
+    ns, name, dtype, shape, data, crc = row
+    if text_crc(ns, name, dtype, shape, zlib.crc32(data)) != crc:
+        raise CorruptStoreError(
+            f"array {name!r} of namespace {ns}: stored bytes do not match their checksum; "
+            "run `rsm-fast doctor`"
+        )
+    return np.frombuffer(data, np.dtype(dtype)).reshape(json.loads(shape)).copy()
+
+
+def id_digest(key: bytes, ns: int, id_: str) -> bytes:
+    """What a tombstone keeps of an id: a keyed hash of 16 bytes and its CRC32."""
+    try:
+        digest = blake2b(f"{ns}\0{id_}".encode(), digest_size=16, key=key).digest()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"id: expected valid Unicode, got {id_!r}") from None
+    return digest + zlib.crc32(digest).to_bytes(4, "little")
+
+
+def _fill_vectors(
+    out: npt.NDArray[np.float32],
+    present: npt.NDArray[np.uint8],
+    pks: Iterable[int],
+    vectors: Sequence[bytes | None],
+) -> None:
+    size = out.shape[1] * 4
+    for pk, data in zip(pks, vectors, strict=True):
+        if data is not None and len(data) != size:
+            raise CorruptStoreError(
+                f"chunk {pk}: expected a vector of {out.shape[1]} float32 values, "
+                f"got {len(data)} bytes; the namespace's settings name another dimension"
+            )
+    present[:] = [data is not None for data in vectors]
+    block = b"".join(data for data in vectors if data is not None)
+    rows = np.frombuffer(block, "<f4").reshape(-1, out.shape[1])
+    if len(rows) == len(out):
+        out[:] = rows
+    else:
+        out[present != 0] = rows
+
+
+def _purged(ns: int) -> NotFoundError:
+    return NotFoundError(f"namespace {ns}: it was purged; open it by its key to start anew")
+
+
+def _parts(values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """The values in runs whose length is a power of two, the last one repeated to fill up.
+
+    Few different lengths mean few different statements to prepare.
+    """
+    for start in range(0, len(values), _MAX_MARKS):
+        part = tuple(values[start : start + _MAX_MARKS])
+        fill = (1 << (len(part) - 1).bit_length()) - len(part)
+        yield part + part[-1:] * fill
+
+
+def _marks(part: Sequence[Any]) -> str:
+    return f"({','.join('?' * len(part))})"

@@ -1,0 +1,278 @@
+"""Rows of the store as immutable records, and the checksums that protect them."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.errors import CorruptStoreError
+
+__all__ = [
+    "STEP_NONE",
+    "Changes",
+    "ChunkColumns",
+    "ChunkRecord",
+    "NamespaceRecord",
+    "PiecePart",
+    "PieceRecord",
+    "Span",
+    "TurnRecord",
+    "chunk_crc",
+    "chunk_from_row",
+    "first_pk",
+    "last_pk",
+    "pack_spans",
+    "text_crc",
+    "turn_crc",
+    "turn_from_row",
+    "unpack_spans",
+    "vector_crc",
+]
+
+Span: TypeAlias = tuple[int, int, int]
+
+STEP_NONE: Final = -(2**63)  # in ChunkColumns.step: the chunk has no step label
+_PK_BITS: Final = 40
+_SPAN = struct.Struct("<3q")
+
+
+def first_pk(ns: int) -> int:
+    """Every pk of namespace ``ns`` is greater than this."""
+    return ns << _PK_BITS
+
+
+def last_pk(ns: int) -> int:
+    """Every pk of namespace ``ns`` is at most this."""
+    return ((ns + 1) << _PK_BITS) - 1
+
+
+class TurnRecord(NamedTuple):
+    """One turn. ``pk`` is given by the store; 0 before that."""
+
+    pk: int
+    id: str
+    role: str
+    text: str
+    micros: int
+    offset_minutes: int
+    time_given: bool
+    session: str | None
+    metadata: str | None
+    expires_at: int | None = None
+    superseded_by: int | None = None
+
+
+class ChunkRecord(NamedTuple):
+    """One chunk.
+
+    Attributes
+    ----------
+    spans : tuple of (turn pk, start, stop)
+        The slices of turn texts that the chunk holds, in code points.
+    line_tokens, terms : bytes
+        Token counts by line and analysed terms, in formats that their users own.
+    text_hash : int
+        Signed 64 bit hash of the chunk's normalised text.
+    vector : bytes or None
+        Raw unit float32 values, little endian; None for a chunk not embedded yet.
+    """
+
+    pk: int
+    id: str
+    spans: tuple[Span, ...]
+    session: str | None
+    micros: int
+    offset_minutes: int
+    tokens: int
+    line_tokens: bytes
+    terms: bytes
+    analyser: int
+    text_hash: int = 0
+    step: int | None = None
+    truncated: bool = False
+    atom: int | None = None
+    vector: bytes | None = None
+
+
+class PiecePart(NamedTuple):
+    """The slice of one turn that stands in a chunk."""
+
+    turn_id: str
+    role: str
+    text: str
+    turn_pk: int
+
+
+class PieceRecord(NamedTuple):
+    """A chunk with its texts: what packing needs."""
+
+    pk: int
+    id: str
+    session: str | None
+    micros: int
+    offset_minutes: int
+    tokens: int
+    line_tokens: bytes
+    step: int | None
+    truncated: bool
+    atom: int | None
+    parts: tuple[PiecePart, ...]
+
+
+class NamespaceRecord(NamedTuple):
+    """One namespace: its number, key, settings and counters."""
+
+    id: int
+    key: str
+    settings: dict[str, Any]
+    generation: int
+    next_auto: int
+    next_atom: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkColumns:
+    """All chunks of a namespace as columns of length n, ascending pk.
+
+    Attributes
+    ----------
+    pk, micros, text_hash, step : int64[n]
+        ``step`` is `STEP_NONE` where there is none.
+    offset_minutes, tokens, atom, session, analyser : int32[n]
+        ``atom`` and ``session`` are -1 where there is none.
+    session_names : list of str
+        ``session_names[session[i]]`` is the name.
+    truncated, has_vector : uint8[n]
+    vector : float32[n, d], C-contiguous
+        Zeros where ``has_vector`` is 0.
+    terms : list of bytes, length n
+    """
+
+    pk: npt.NDArray[np.int64]
+    micros: npt.NDArray[np.int64]
+    offset_minutes: npt.NDArray[np.int32]
+    tokens: npt.NDArray[np.int32]
+    atom: npt.NDArray[np.int32]
+    session: npt.NDArray[np.int32]
+    session_names: list[str]
+    analyser: npt.NDArray[np.int32]
+    text_hash: npt.NDArray[np.int64]
+    step: npt.NDArray[np.int64]
+    truncated: npt.NDArray[np.uint8]
+    has_vector: npt.NDArray[np.uint8]
+    vector: npt.NDArray[np.float32]
+    terms: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What others committed since a generation.
+
+    Attributes
+    ----------
+    reload : bool
+        The log does not reach back that far: read `ChunkColumns` anew; the lists are empty.
+    generation : int
+        The generation that the namespace has now.
+    removed : list of int
+        Chunk pks that are gone.
+    upserts : list of ChunkRecord
+        New and changed chunks, ascending pk.
+    """
+
+    reload: bool
+    generation: int
+    removed: list[int]
+    upserts: list[ChunkRecord]
+
+
+def pack_spans(spans: tuple[Span, ...]) -> bytes:
+    """Spans as little-endian int64 triples."""
+    if len(spans) == 1:
+        return _SPAN.pack(*spans[0])
+    return b"".join(_SPAN.pack(*span) for span in spans)
+
+
+def unpack_spans(data: bytes) -> tuple[Span, ...]:
+    """The inverse of `pack_spans`."""
+    if len(data) == _SPAN.size:
+        return (_SPAN.unpack(data),)
+    return tuple(_SPAN.iter_unpack(data))
+
+
+def text_crc(*fields: object) -> int:
+    """CRC32 over fields written one after another."""
+    return zlib.crc32("\0".join(map(str, fields)).encode())
+
+
+def vector_crc(pk: int, data: bytes) -> int:
+    """CRC32 over a vector, bound to the chunk that it belongs to."""
+    return zlib.crc32(data, pk & 0xFFFFFFFF)
+
+
+def turn_crc(row: tuple[Any, ...]) -> int:
+    """CRC32 over the fields of a turn, in the order of `TurnRecord`."""
+    pk, id_, role, text, micros, offset, given, session, metadata, expires, superseded = row
+    return zlib.crc32(
+        f"{pk}\0{id_}\0{role}\0{text}\0{micros}\0{offset}\0{given:d}\0{session}\0{metadata}\0"
+        f"{expires}\0{superseded}".encode()
+    )
+
+
+def chunk_crc(row: tuple[Any, ...]) -> int:
+    """CRC32 over the stored fields of a chunk: those of `ChunkRecord`, spans packed, no vector."""
+    (
+        pk, id_, spans, session, micros, offset, tokens, lines, terms,
+        analyser, text_hash, step, truncated, atom,
+    ) = row  # fmt: skip
+    head = (
+        f"{pk}\0{id_}\0{session}\0{micros}\0{offset}\0{tokens}\0{analyser}\0{text_hash}\0{step}\0"
+        f"{truncated:d}\0{atom}\0{len(spans)}\0{len(lines)}\0"
+    )
+    return zlib.crc32(b"".join((head.encode(), spans, lines, terms)))
+
+
+def turn_from_row(row: tuple[Any, ...]) -> TurnRecord:
+    """A turn from its stored fields and CRC.
+
+    Raises
+    ------
+    CorruptStoreError
+        If the CRC does not fit the fields.
+    """
+    fields = row[:-1]
+    if turn_crc(fields) != row[-1]:
+        raise _damaged("turn", row[0])
+    return TurnRecord._make(fields)._replace(time_given=bool(row[6]))
+
+
+def chunk_from_row(row: tuple[Any, ...]) -> ChunkRecord:
+    """A chunk from its stored fields, their CRC, the vector and its CRC.
+
+    Raises
+    ------
+    CorruptStoreError
+        If one of the CRCs does not fit.
+    """
+    fields = row[:14]
+    vector = row[15]
+    if chunk_crc(fields) != row[14] or (
+        vector is not None and vector_crc(row[0], vector) != row[16]
+    ):
+        raise _damaged("chunk", row[0])
+    return ChunkRecord(
+        row[0], row[1], unpack_spans(row[2]), row[3], row[4], row[5], row[6], row[7], row[8],
+        row[9], row[10], row[11], bool(row[12]), row[13], vector,
+    )  # fmt: skip
+
+
+def _damaged(kind: str, pk: object) -> CorruptStoreError:
+    return CorruptStoreError(
+        f"{kind} {pk}: stored bytes do not match their checksum; run `rsm-fast doctor`, "
+        "which tells what is damaged and rebuilds what can be derived"
+    )

@@ -1,0 +1,401 @@
+"""Changes to a store, inside one transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy.typing as npt
+
+from rsm_fast.errors import ConflictError, InvalidInputError, NotFoundError
+from rsm_fast.store.failures import mapped
+from rsm_fast.store.points import reach
+from rsm_fast.store.reader import Reader, id_digest
+from rsm_fast.store.records import (
+    ChunkRecord,
+    NamespaceRecord,
+    TurnRecord,
+    chunk_crc,
+    first_pk,
+    last_pk,
+    pack_spans,
+    text_crc,
+    turn_crc,
+    unpack_spans,
+    vector_crc,
+)
+
+__all__ = ["Writer", "check_namespace_key"]
+
+_MAX_KEY: Final = 256
+_INSERT_TURN: Final = (
+    "INSERT INTO turns (pk, id, role, text, micros, offset_minutes, time_given, session, metadata, "
+    "expires_at, superseded_by, crc, namespace) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+_UPDATE_TURN: Final = (
+    "UPDATE turns SET id = ?2, role = ?3, text = ?4, micros = ?5, offset_minutes = ?6, "
+    "time_given = ?7, session = ?8, metadata = ?9, expires_at = ?10, superseded_by = ?11, "
+    "crc = ?12 WHERE pk = ?1 AND namespace = ?13"
+)
+_INSERT_CHUNK: Final = (
+    "INSERT INTO chunks (pk, id, spans, session, micros, offset_minutes, tokens, line_tokens, "
+    "terms, analyser, text_hash, step, truncated, atom, crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+_UPDATE_CHUNK: Final = (
+    "UPDATE chunks SET id = ?2, spans = ?3, session = ?4, micros = ?5, offset_minutes = ?6, "
+    "tokens = ?7, line_tokens = ?8, terms = ?9, analyser = ?10, text_hash = ?11, step = ?12, "
+    "truncated = ?13, atom = ?14, crc = ?15 WHERE pk = ?1"
+)
+_INSERT_VECTOR: Final = (
+    "INSERT INTO vectors VALUES (?,?,?) ON CONFLICT (chunk) "
+    "DO UPDATE SET data = excluded.data, crc = excluded.crc"
+)
+
+
+class _State:
+    """Counters of one namespace, read once in a transaction and written back at its end."""
+
+    __slots__ = ("floor", "generation", "next_atom", "next_auto", "next_chunk", "next_turn")
+
+    def __init__(self, counters: tuple[int, ...]) -> None:
+        self.generation = counters[0] + 1
+        self.next_turn, self.next_chunk, self.next_auto, self.next_atom, self.floor = counters[1:]
+
+
+class Writer(Reader):
+    """A `Reader` that may change things. Made by `Store.write`.
+
+    Each namespace that was changed gets its next generation, once, at the end.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
+        super().__init__(connection, path)
+        self._states: dict[int, _State] = {}
+        self._records: dict[int, NamespaceRecord] = {}
+
+    # -- namespaces ---------------------------------------------------------------------
+
+    def create_namespace(self, key: str, settings: Mapping[str, Any]) -> NamespaceRecord:
+        """Make a namespace; ConflictError if the key is taken."""
+        check_namespace_key(key)
+        with mapped(self._path):
+            try:
+                cursor = self._connection.execute(
+                    "INSERT INTO namespaces (key, settings, generation, next_turn, next_chunk, "
+                    "next_auto, next_atom, log_floor, crc) VALUES (?, ?, 0, 1, 1, 1, 0, 0, 0)",
+                    (key, json.dumps(settings, ensure_ascii=False, allow_nan=False)),
+                )
+            except sqlite3.IntegrityError:
+                raise ConflictError(f"namespace {key!r}: exists already") from None
+        ns = int(cursor.lastrowid or 0)
+        record = NamespaceRecord(ns, key, dict(settings), 0, 1, 0)
+        self._records[ns] = record
+        self._states[ns] = _State((0, 1, 1, 1, 0, 0))
+        return record._replace(generation=1)
+
+    def put_settings(self, ns: int, settings: Mapping[str, Any]) -> None:
+        """Replace the settings of a namespace."""
+        self._touch(ns)
+        self._records[ns] = self._records[ns]._replace(settings=dict(settings))
+
+    def put_array(self, ns: int, name: str, array: npt.NDArray[Any] | None) -> None:
+        """Keep a small array, such as a calibration mean, under a name; None removes it."""
+        self._touch(ns)
+        with mapped(self._path):
+            self._connection.execute(
+                "DELETE FROM arrays WHERE namespace = ? AND name = ?", (ns, name)
+            )
+            if array is None:
+                return
+            if array.dtype.kind not in "biuf":
+                raise InvalidInputError(f"array {name!r}: expected numbers, got {array.dtype}")
+            little = array.astype(array.dtype.newbyteorder("<"), order="C")
+            dtype, shape, data = little.dtype.str, json.dumps(little.shape), little.tobytes()
+            crc = text_crc(ns, name, dtype, shape, zlib.crc32(data))
+            self._connection.execute(
+                "INSERT INTO arrays VALUES (?,?,?,?,?,?)", (ns, name, dtype, shape, data, crc)
+            )
+
+    def take_ids(self, ns: int, count: int) -> int:
+        """Reserve ``count`` automatic ids; the first number of the run, from 1."""
+        state = self._touch(ns)
+        first = state.next_auto
+        state.next_auto += count
+        return first
+
+    def put_next_atom(self, ns: int, next_atom: int) -> None:
+        """Keep the number that the next new atom will get."""
+        self._touch(ns).next_atom = next_atom
+
+    def purge(self, ns: int) -> None:
+        """Remove a namespace with all that it holds, tombstones and settings included."""
+        self._touch(ns)
+        low, high = first_pk(ns), last_pk(ns)
+        with mapped(self._path):
+            execute = self._connection.execute
+            execute("DELETE FROM chunk_turns WHERE turn BETWEEN ? AND ?", (low, high))
+            for table in ("vectors", "staged_vectors"):
+                execute(f"DELETE FROM {table} WHERE chunk BETWEEN ? AND ?", (low, high))
+            execute("DELETE FROM chunks WHERE pk BETWEEN ? AND ?", (low, high))
+            # the newer turn may go before the older one that points at it
+            execute(
+                "UPDATE turns SET superseded_by = NULL WHERE superseded_by BETWEEN ? AND ?",
+                (low, high),
+            )
+            for table in ("turns", "arrays", "changes", "tombstones"):
+                execute(f"DELETE FROM {table} WHERE namespace = ?", (ns,))
+            execute("DELETE FROM namespaces WHERE id = ?", (ns,))
+        del self._states[ns], self._records[ns]
+
+    # -- turns --------------------------------------------------------------------------
+
+    def insert_turns(self, ns: int, turns: Sequence[TurnRecord]) -> list[int]:
+        """Append turns; their pks.
+
+        Raises
+        ------
+        ConflictError
+            If an id is in use, or was deleted.
+        """
+        state = self._touch(ns)
+        for id_ in self.tombstoned(ns, [turn.id for turn in turns]):
+            raise ConflictError(f"turn {id_!r}: was deleted, and ids are never used twice")
+        start = first_pk(ns) + state.next_turn
+        pks = list(range(start, start + len(turns)))
+        state.next_turn += len(turns)
+        with mapped(self._path):
+            rows = []
+            for pk, turn in zip(pks, turns, strict=True):
+                fields = (pk, *turn[1:])
+                rows.append((*fields, turn_crc(fields), ns))
+            try:
+                self._connection.executemany(_INSERT_TURN, rows)
+            except sqlite3.IntegrityError as error:
+                raise self._conflict(ns, turns, error) from None
+        reach("write:turns")
+        return pks
+
+    def update_turn(self, ns: int, turn: TurnRecord) -> None:
+        """Write a turn anew, found by its pk. Its chunks are the caller's to replace."""
+        self._touch(ns)
+        fields = tuple(turn)
+        with mapped(self._path):
+            cursor = self._connection.execute(_UPDATE_TURN, (*fields, turn_crc(fields), ns))
+        if cursor.rowcount != 1:
+            raise NotFoundError(f"turn {turn.id!r}: no such turn in namespace {ns}")
+        self._log_turns(ns, [turn.pk])
+
+    def supersede(self, ns: int, old_pk: int, new_pk: int) -> None:
+        """Mark a turn as replaced by a newer one; it stays for history."""
+        turns = {turn.pk: turn for turn in self.turns(ns, [old_pk, new_pk])}
+        missing = {old_pk, new_pk}.difference(turns)
+        if missing or old_pk == new_pk:
+            raise NotFoundError(f"supersede: expected two turns of one namespace, got {turns}")
+        self.update_turn(ns, turns[old_pk]._replace(superseded_by=new_pk))
+
+    def delete_turns(self, ns: int, pks: Iterable[int]) -> None:
+        """Remove turns for good. Of each stays a keyed hash of its id, so it is never reused.
+
+        What they superseded becomes current again. Their chunks have to be deleted or
+        replaced in the same transaction.
+        """
+        self._touch(ns)
+        key = self._uuid()
+        for pk in pks:
+            with mapped(self._path):
+                for row in self._connection.execute(
+                    "SELECT pk FROM turns WHERE superseded_by = ?", (pk,)
+                ).fetchall():
+                    for turn in self.turns(ns, row):
+                        self.update_turn(ns, turn._replace(superseded_by=None))
+                row = self._connection.execute(
+                    "DELETE FROM turns WHERE pk = ? AND namespace = ? RETURNING id", (pk, ns)
+                ).fetchone()
+                if row is None:
+                    raise NotFoundError(f"turn {pk}: no such turn in namespace {ns}")
+                self._connection.execute(
+                    "INSERT OR IGNORE INTO tombstones VALUES (?,?)",
+                    (ns, id_digest(key, ns, row[0])),
+                )
+        reach("write:deleted")
+
+    # -- chunks -------------------------------------------------------------------------
+
+    def insert_chunks(self, ns: int, chunks: Sequence[ChunkRecord]) -> list[int]:
+        """Append chunks of turns that are stored already; their pks."""
+        state = self._touch(ns)
+        start = first_pk(ns) + state.next_chunk
+        pks = list(range(start, start + len(chunks)))
+        state.next_chunk += len(chunks)
+        rows, links, vectors = [], [], []
+        with mapped(self._path):
+            for pk, chunk in zip(pks, chunks, strict=True):
+                fields = _chunk_fields(pk, chunk)
+                rows.append((*fields, chunk_crc(fields)))
+                links += [(span[0], pk) for span in chunk.spans]
+                if chunk.vector is not None:
+                    vectors.append((pk, chunk.vector, vector_crc(pk, chunk.vector)))
+            execute_many = self._connection.executemany
+            execute_many(_INSERT_CHUNK, rows)
+            execute_many("INSERT OR IGNORE INTO chunk_turns VALUES (?,?)", links)
+            execute_many(_INSERT_VECTOR, vectors)
+        reach("write:chunks")
+        return pks
+
+    def replace_chunk(self, ns: int, chunk: ChunkRecord) -> None:
+        """Write a chunk anew, found by its pk: spans, texts' derivatives, vector and atom."""
+        self._touch(ns)
+        fields = _chunk_fields(chunk.pk, chunk)
+        with mapped(self._path):
+            execute = self._connection.execute
+            old = execute("SELECT spans FROM chunks WHERE pk = ?", (chunk.pk,)).fetchone()
+            if old is None or not first_pk(ns) < chunk.pk <= last_pk(ns):
+                raise NotFoundError(f"chunk {chunk.id!r}: no such chunk in namespace {ns}")
+            self._unlink(chunk.pk, old[0])
+            execute(_UPDATE_CHUNK, (*fields, chunk_crc(fields)))
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO chunk_turns VALUES (?,?)",
+                [(span[0], chunk.pk) for span in chunk.spans],
+            )
+            if chunk.vector is None:
+                execute("DELETE FROM vectors WHERE chunk = ?", (chunk.pk,))
+            else:
+                crc = vector_crc(chunk.pk, chunk.vector)
+                execute(_INSERT_VECTOR, (chunk.pk, chunk.vector, crc))
+        self._log(ns, [chunk.pk])
+
+    def set_atoms(self, ns: int, atoms: Iterable[tuple[int, int | None]]) -> None:
+        """Assign chunks, given by pk, to atoms; None takes a chunk out of its atom."""
+        self._touch(ns)
+        wanted = dict(atoms)
+        rows = []
+        for chunk in self._bare_chunks(ns, list(wanted)):
+            fields = _chunk_fields(chunk.pk, chunk._replace(atom=wanted[chunk.pk]))
+            rows.append((fields[-1], chunk_crc(fields), chunk.pk))
+        if len(rows) < len(wanted):
+            raise NotFoundError(f"set_atoms: {len(wanted) - len(rows)} chunks do not exist")
+        with mapped(self._path):
+            self._connection.executemany("UPDATE chunks SET atom = ?, crc = ? WHERE pk = ?", rows)
+        self._log(ns, wanted)
+
+    def set_vectors(self, ns: int, vectors: Iterable[tuple[int, bytes]]) -> None:
+        """Give chunks, given by pk, their vectors."""
+        self._touch(ns)
+        rows = [(pk, data, vector_crc(pk, data)) for pk, data in vectors]
+        with mapped(self._path):
+            self._connection.executemany(_INSERT_VECTOR, rows)
+        self._log(ns, [row[0] for row in rows])
+
+    def delete_chunks(self, ns: int, pks: Iterable[int]) -> None:
+        """Remove chunks; their turns stay."""
+        self._touch(ns)
+        pks = list(pks)
+        with mapped(self._path):
+            execute = self._connection.execute
+            for pk in pks:
+                row = execute("SELECT spans FROM chunks WHERE pk = ?", (pk,)).fetchone()
+                if row is None or not first_pk(ns) < pk <= last_pk(ns):
+                    raise NotFoundError(f"chunk {pk}: no such chunk in namespace {ns}")
+                self._unlink(pk, row[0])
+                for table in ("vectors", "staged_vectors"):
+                    execute(f"DELETE FROM {table} WHERE chunk = ?", (pk,))
+                execute("DELETE FROM chunks WHERE pk = ?", (pk,))
+        self._log(ns, pks)
+        reach("write:deleted")
+
+    # -- plumbing -----------------------------------------------------------------------
+
+    def generation(self, ns: int) -> int:
+        """The generation that the namespace has, or will have once this is committed."""
+        state = self._states.get(ns)
+        return super().generation(ns) if state is None else state.generation
+
+    def finish(self) -> None:
+        """Write back the counters. `Store.write` calls it just before it commits."""
+        with mapped(self._path):
+            for ns, state in self._states.items():
+                record = self._records[ns]
+                settings = json.dumps(record.settings, ensure_ascii=False, allow_nan=False)
+                fields = (
+                    ns, record.key, settings, state.generation, state.next_turn,
+                    state.next_chunk, state.next_auto, state.next_atom, state.floor,
+                )  # fmt: skip
+                self._connection.execute(
+                    "UPDATE namespaces SET settings = ?3, generation = ?4, next_turn = ?5, "
+                    "next_chunk = ?6, next_auto = ?7, next_atom = ?8, log_floor = ?9, crc = ?10 "
+                    "WHERE id = ?1 AND key = ?2",
+                    (*fields, text_crc(*fields)),
+                )
+
+    def drop_log(self) -> None:
+        """Forget which chunks changed; who is behind will have to read everything anew."""
+        for record in self.namespaces():
+            self._touch(record.id).floor = record.generation
+        with mapped(self._path):
+            self._connection.execute("DELETE FROM changes")
+
+    def _touch(self, ns: int) -> _State:
+        state = self._states.get(ns)
+        if state is None:
+            self._records[ns], counters = self._state(ns)
+            state = self._states[ns] = _State(counters)
+        return state
+
+    def _log(self, ns: int, pks: Iterable[int]) -> None:
+        """Note chunks that changed or went; new ones are found by their pk."""
+        generation = self._touch(ns).generation
+        with mapped(self._path):
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO changes VALUES (?,?,?)", [(ns, generation, pk) for pk in pks]
+            )
+
+    def _log_turns(self, ns: int, pks: Sequence[int]) -> None:
+        sql = "SELECT chunk FROM chunk_turns WHERE turn = ?"
+        self._log(ns, [chunk for pk in pks for (chunk,) in self._all(sql, (pk,))])
+
+    def _unlink(self, pk: int, spans: bytes) -> None:
+        self._connection.executemany(
+            "DELETE FROM chunk_turns WHERE turn = ? AND chunk = ?",
+            [(turn, pk) for turn, _, _ in unpack_spans(spans)],
+        )
+
+    def _conflict(
+        self, ns: int, turns: Sequence[TurnRecord], error: sqlite3.IntegrityError
+    ) -> InvalidInputError:
+        seen: set[str] = set()
+        for turn in turns:
+            if turn.id in seen or self.turn(ns, turn.id) is not None:
+                return ConflictError(
+                    f"turn {turn.id!r}: the id is in use; give another one, or use update"
+                )
+            seen.add(turn.id)
+        return InvalidInputError(f"turns: cannot be stored ({error})")
+
+
+def check_namespace_key(key: str) -> None:
+    """Refuse keys that could be mistaken for a path or cannot be stored.
+
+    Raises
+    ------
+    InvalidInputError
+        Unless the key is text of 1 to 256 characters without NUL, lone surrogates and
+        path components ``.`` or ``..``.
+    """
+    if not isinstance(key, str) or not 1 <= len(key) <= _MAX_KEY:
+        raise InvalidInputError(
+            f"namespace: expected text of 1 to {_MAX_KEY} characters, got {key!r:.80}"
+        )
+    bad = "\0" in key or any("\ud800" <= char <= "\udfff" for char in key)
+    if bad or not {".", ".."}.isdisjoint(key.replace("\\", "/").split("/")):
+        raise InvalidInputError(
+            "namespace: expected text without NUL, lone surrogates and the path components "
+            f"'.' and '..', got {key!r}"
+        )
+
+
+def _chunk_fields(pk: int, chunk: ChunkRecord) -> tuple[Any, ...]:
+    return (pk, chunk.id, pack_spans(chunk.spans), *chunk[3:14])
