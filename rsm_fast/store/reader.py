@@ -26,11 +26,15 @@ from rsm_fast.store.records import (
     PiecePart,
     PieceRecord,
     TurnRecord,
+    check_chunk,
+    check_features,
+    check_turn,
     chunk_from_row,
     first_pk,
     last_pk,
     text_crc,
     turn_from_row,
+    unpack_spans,
 )
 
 __all__ = ["Reader", "array_from_row", "id_digest"]
@@ -41,12 +45,13 @@ TURN_COLUMNS: Final = (
 )
 CHUNK_COLUMNS: Final = (
     "c.pk, c.id, c.spans, c.session, c.micros, c.offset_minutes, c.tokens, c.line_tokens, "
-    "c.terms, c.analyser, c.text_hash, c.step, c.truncated, c.atom, c.crc"
+    "c.text_hash, c.step, c.truncated, c.atom, c.crc"
 )
 _CHUNKS: Final = (
-    f"SELECT {CHUNK_COLUMNS}, v.data, v.crc FROM chunks c LEFT JOIN vectors v ON v.chunk = c.pk "
+    f"SELECT {CHUNK_COLUMNS}, f.terms, f.analyser, f.vector, f.crc "
+    "FROM chunks c LEFT JOIN features f ON f.chunk = c.pk "
 )
-_BARE_CHUNKS: Final = f"SELECT {CHUNK_COLUMNS}, NULL, NULL FROM chunks c "
+_BARE_CHUNKS: Final = f"SELECT {CHUNK_COLUMNS} FROM chunks c "
 _TURNS: Final = f"SELECT {TURN_COLUMNS} FROM turns t "
 NAMESPACE_COLUMNS: Final = (
     "id, key, settings, generation, next_turn, next_chunk, next_auto, next_atom, log_floor, crc"
@@ -205,7 +210,7 @@ class Reader:
 
     def open_chunks(self, ns: int) -> list[ChunkRecord]:
         """The chunks without a vector, ascending pk."""
-        sql = _CHUNKS + "WHERE c.pk BETWEEN ? AND ? AND v.chunk IS NULL ORDER BY c.pk"
+        sql = _CHUNKS + "WHERE c.pk BETWEEN ? AND ? AND f.vector IS NULL ORDER BY c.pk"
         return [chunk_from_row(row) for row in self._all(sql, (first_pk(ns), last_pk(ns)))]
 
     def columns(self, ns: int, dim: int) -> ChunkColumns:
@@ -231,10 +236,13 @@ class Reader:
         start = 0
         for rows in self._batches(sql, (first_pk(ns), last_pk(ns))):
             stop = start + len(rows)
-            chunks = [chunk_from_row(row) for row in rows]
-            columns = list(zip(*chunks, strict=True))
-            pk, _, _, names, micros, offsets, tokens, _, packed = columns[:9]
-            analyser, hashes, steps, truncated, atoms, vectors = columns[9:]
+            for row in rows:
+                check_chunk(row)
+                check_features(row)
+            (
+                pk, _, _, names, micros, offsets, tokens, _, hashes, steps, truncated, atoms, _,
+                packed, analyser, vectors, _,
+            ) = zip(*rows, strict=True)  # fmt: skip
             for name in names:
                 sessions.setdefault(name, len(sessions) - 1)
             integers[:, start:stop] = (
@@ -306,38 +314,40 @@ class Reader:
 
     def pieces(self, ns: int, chunk_pks: Sequence[int]) -> list[PieceRecord]:
         """Chunks with their texts, in the order asked; missing ones are left out."""
-        found = {chunk.pk: chunk for chunk in self._bare_chunks(ns, chunk_pks)}
-        wanted = {span[0] for chunk in found.values() for span in chunk.spans}
-        turns = {
-            row[0]: turn_from_row(row) for row in self._by_pk(_TURNS, "t.pk", ns, list(wanted))
-        }
+        found = {row[0]: (row, unpack_spans(row[2])) for row in self._bare_chunks(ns, chunk_pks)}
+        wanted = {span[0] for _, spans in found.values() for span in spans}
+        turns = {}
+        for row in self._by_pk(_TURNS, "t.pk", ns, list(wanted)):
+            check_turn(row)
+            turns[row[0]] = row
         pieces = []
         for pk in chunk_pks:
-            chunk = found.get(pk)
-            if chunk is None:
+            if pk not in found:
                 continue
+            row, spans = found[pk]
             try:
                 parts = tuple(
-                    PiecePart(turn.id, turn.role, turn.text[start:stop], turn_pk)
-                    for turn_pk, start, stop in chunk.spans
+                    PiecePart(turn[1], turn[2], turn[3][start:stop], turn_pk)
+                    for turn_pk, start, stop in spans
                     for turn in (turns[turn_pk],)
                 )
             except KeyError as error:
                 raise CorruptStoreError(
                     f"chunk {pk}: its turn {error} is missing; run `rsm-fast doctor`"
                 ) from None
+            _, id_, _, session, micros, offset, tokens, lines, _, step, truncated, atom, _ = row
             pieces.append(
                 PieceRecord(
                     pk,
-                    chunk.id,
-                    chunk.session,
-                    chunk.micros,
-                    chunk.offset_minutes,
-                    chunk.tokens,
-                    chunk.line_tokens,
-                    chunk.step,
-                    chunk.truncated,
-                    chunk.atom,
+                    id_,
+                    session,
+                    micros,
+                    offset,
+                    tokens,
+                    lines,
+                    step,
+                    bool(truncated),
+                    atom,
                     parts,
                 )  # fmt: skip
             )
@@ -412,9 +422,11 @@ class Reader:
             raise _purged(ns)
         return namespace_from_row(row)
 
-    def _bare_chunks(self, ns: int, pks: Sequence[int]) -> Iterator[ChunkRecord]:
-        """Chunks without their vectors, in no order."""
-        return map(chunk_from_row, self._by_pk(_BARE_CHUNKS, "c.pk", ns, pks))
+    def _bare_chunks(self, ns: int, pks: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """Checked rows of table ``chunks``, in no order."""
+        for row in self._by_pk(_BARE_CHUNKS, "c.pk", ns, pks):
+            check_chunk(row)
+            yield row
 
     def _uuid(self) -> bytes:
         row = self._one("SELECT uuid, crc FROM store")

@@ -22,8 +22,14 @@ __all__ = [
     "PieceRecord",
     "Span",
     "TurnRecord",
+    "CHUNK_FIELDS",
+    "check_chunk",
+    "check_features",
+    "check_turn",
     "chunk_crc",
     "chunk_from_row",
+    "damaged",
+    "features_crc",
     "first_pk",
     "last_pk",
     "pack_spans",
@@ -37,6 +43,7 @@ __all__ = [
 Span: TypeAlias = tuple[int, int, int]
 
 STEP_NONE: Final = -(2**63)  # in ChunkColumns.step: the chunk has no step label
+CHUNK_FIELDS: Final = 12  # columns of table chunks before its CRC
 _PK_BITS: Final = 40
 _SPAN = struct.Struct("<3q")
 
@@ -225,16 +232,25 @@ def turn_crc(row: tuple[Any, ...]) -> int:
 
 
 def chunk_crc(row: tuple[Any, ...]) -> int:
-    """CRC32 over the stored fields of a chunk: those of `ChunkRecord`, spans packed, no vector."""
-    (
-        pk, id_, spans, session, micros, offset, tokens, lines, terms,
-        analyser, text_hash, step, truncated, atom,
-    ) = row  # fmt: skip
+    """CRC32 over the stored fields of a chunk, in the order of table ``chunks``."""
+    pk, id_, spans, session, micros, offset, tokens, lines, text_hash, step, truncated, atom = row
     head = (
-        f"{pk}\0{id_}\0{session}\0{micros}\0{offset}\0{tokens}\0{analyser}\0{text_hash}\0{step}\0"
-        f"{truncated:d}\0{atom}\0{len(spans)}\0{len(lines)}\0"
+        f"{pk}\0{id_}\0{session}\0{micros}\0{offset}\0{tokens}\0{text_hash}\0{step}\0"
+        f"{truncated:d}\0{atom}\0"
     )
-    return zlib.crc32(b"".join((head.encode(), spans, lines, terms)))
+    return zlib.crc32(lines, zlib.crc32(spans, zlib.crc32(head.encode())))
+
+
+def features_crc(pk: int, terms: bytes, analyser: int, vector: bytes | None) -> int:
+    """CRC32 over the features of a chunk, bound to the chunk that they belong to."""
+    crc = zlib.crc32(terms, (pk * 1_000_003 + analyser) & 0xFFFFFFFF)
+    return crc if vector is None else zlib.crc32(vector, crc)
+
+
+def check_turn(row: tuple[Any, ...]) -> None:
+    """Hold the row of a turn against its CRC, the last field."""
+    if turn_crc(row[:-1]) != row[-1]:
+        raise damaged("turn", row[0])
 
 
 def turn_from_row(row: tuple[Any, ...]) -> TurnRecord:
@@ -245,33 +261,45 @@ def turn_from_row(row: tuple[Any, ...]) -> TurnRecord:
     CorruptStoreError
         If the CRC does not fit the fields.
     """
-    fields = row[:-1]
-    if turn_crc(fields) != row[-1]:
-        raise _damaged("turn", row[0])
-    return TurnRecord._make(fields)._replace(time_given=bool(row[6]))
+    check_turn(row)
+    return TurnRecord._make(row[:-1])._replace(time_given=bool(row[6]))
+
+
+def check_chunk(row: tuple[Any, ...]) -> None:
+    """Hold the row of a chunk, `CHUNK_FIELDS` of them and its CRC, against the CRC."""
+    if chunk_crc(row[:CHUNK_FIELDS]) != row[CHUNK_FIELDS]:
+        raise damaged("chunk", row[0])
+
+
+def check_features(row: tuple[Any, ...]) -> None:
+    """Hold the features that stand in a row behind the chunk and its CRC against their CRC."""
+    terms, analyser, vector, crc = row[CHUNK_FIELDS + 1 :]
+    if terms is None or features_crc(row[0], terms, analyser, vector) != crc:
+        raise damaged("features of chunk", row[0])
 
 
 def chunk_from_row(row: tuple[Any, ...]) -> ChunkRecord:
-    """A chunk from its stored fields, their CRC, the vector and its CRC.
+    """A chunk from its stored fields, their CRC, its features and theirs.
 
     Raises
     ------
     CorruptStoreError
-        If one of the CRCs does not fit.
+        If a CRC does not fit, or the features are missing.
     """
-    fields = row[:14]
-    vector = row[15]
-    if chunk_crc(fields) != row[14] or (
-        vector is not None and vector_crc(row[0], vector) != row[16]
-    ):
-        raise _damaged("chunk", row[0])
+    check_chunk(row)
+    check_features(row)
+    (
+        pk, id_, spans, session, micros, offset, tokens, lines, text_hash, step, truncated, atom,
+        _, terms, analyser, vector, _,
+    ) = row  # fmt: skip
     return ChunkRecord(
-        row[0], row[1], unpack_spans(row[2]), row[3], row[4], row[5], row[6], row[7], row[8],
-        row[9], row[10], row[11], bool(row[12]), row[13], vector,
+        pk, id_, unpack_spans(spans), session, micros, offset, tokens, lines, terms, analyser,
+        text_hash, step, bool(truncated), atom, vector,
     )  # fmt: skip
 
 
-def _damaged(kind: str, pk: object) -> CorruptStoreError:
+def damaged(kind: str, pk: object) -> CorruptStoreError:
+    """The error for a row that its checksum does not fit."""
     return CorruptStoreError(
         f"{kind} {pk}: stored bytes do not match their checksum; run `rsm-fast doctor`, "
         "which tells what is damaged and rebuilds what can be derived"

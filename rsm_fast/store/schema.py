@@ -82,8 +82,6 @@ _V1: Final = (
   offset_minutes INTEGER NOT NULL,
   tokens INTEGER NOT NULL,
   line_tokens BLOB NOT NULL,
-  terms BLOB NOT NULL,
-  analyser INTEGER NOT NULL,
   text_hash INTEGER NOT NULL,
   step INTEGER,
   truncated INTEGER NOT NULL,
@@ -95,9 +93,11 @@ _V1: Final = (
   chunk INTEGER NOT NULL,
   PRIMARY KEY (turn, chunk)
 ) STRICT, WITHOUT ROWID""",
-    """CREATE TABLE vectors (
+    """CREATE TABLE features (
   chunk INTEGER PRIMARY KEY REFERENCES chunks (pk),
-  data BLOB NOT NULL,
+  terms BLOB NOT NULL,
+  analyser INTEGER NOT NULL,
+  vector BLOB,
   crc INTEGER NOT NULL
 ) STRICT""",
     """CREATE TABLE staged_vectors (

@@ -16,17 +16,18 @@ from rsm_fast.store.failures import mapped
 from rsm_fast.store.points import reach
 from rsm_fast.store.reader import Reader, id_digest
 from rsm_fast.store.records import (
+    CHUNK_FIELDS,
     ChunkRecord,
     NamespaceRecord,
     TurnRecord,
     chunk_crc,
+    features_crc,
     first_pk,
     last_pk,
     pack_spans,
     text_crc,
     turn_crc,
     unpack_spans,
-    vector_crc,
 )
 
 __all__ = ["Writer", "check_namespace_key"]
@@ -41,18 +42,16 @@ _UPDATE_TURN: Final = (
     "time_given = ?7, session = ?8, metadata = ?9, expires_at = ?10, superseded_by = ?11, "
     "crc = ?12 WHERE pk = ?1 AND namespace = ?13"
 )
-_INSERT_CHUNK: Final = (
-    "INSERT INTO chunks (pk, id, spans, session, micros, offset_minutes, tokens, line_tokens, "
-    "terms, analyser, text_hash, step, truncated, atom, crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-)
+_INSERT_CHUNK: Final = "INSERT INTO chunks VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _UPDATE_CHUNK: Final = (
     "UPDATE chunks SET id = ?2, spans = ?3, session = ?4, micros = ?5, offset_minutes = ?6, "
-    "tokens = ?7, line_tokens = ?8, terms = ?9, analyser = ?10, text_hash = ?11, step = ?12, "
-    "truncated = ?13, atom = ?14, crc = ?15 WHERE pk = ?1"
+    "tokens = ?7, line_tokens = ?8, text_hash = ?9, step = ?10, truncated = ?11, atom = ?12, "
+    "crc = ?13 WHERE pk = ?1"
 )
-_INSERT_VECTOR: Final = (
-    "INSERT INTO vectors VALUES (?,?,?) ON CONFLICT (chunk) "
-    "DO UPDATE SET data = excluded.data, crc = excluded.crc"
+_PUT_FEATURES: Final = (
+    "INSERT INTO features VALUES (?,?,?,?,?) ON CONFLICT (chunk) DO UPDATE SET "
+    "terms = excluded.terms, analyser = excluded.analyser, vector = excluded.vector, "
+    "crc = excluded.crc"
 )
 
 
@@ -138,7 +137,7 @@ class Writer(Reader):
         with mapped(self._path):
             execute = self._connection.execute
             execute("DELETE FROM chunk_turns WHERE turn BETWEEN ? AND ?", (low, high))
-            for table in ("vectors", "staged_vectors"):
+            for table in ("features", "staged_vectors"):
                 execute(f"DELETE FROM {table} WHERE chunk BETWEEN ? AND ?", (low, high))
             execute("DELETE FROM chunks WHERE pk BETWEEN ? AND ?", (low, high))
             # the newer turn may go before the older one that points at it
@@ -231,18 +230,17 @@ class Writer(Reader):
         start = first_pk(ns) + state.next_chunk
         pks = list(range(start, start + len(chunks)))
         state.next_chunk += len(chunks)
-        rows, links, vectors = [], [], []
+        rows, links, features = [], [], []
         with mapped(self._path):
             for pk, chunk in zip(pks, chunks, strict=True):
                 fields = _chunk_fields(pk, chunk)
                 rows.append((*fields, chunk_crc(fields)))
                 links += [(span[0], pk) for span in chunk.spans]
-                if chunk.vector is not None:
-                    vectors.append((pk, chunk.vector, vector_crc(pk, chunk.vector)))
+                features.append(_features(pk, chunk))
             execute_many = self._connection.executemany
             execute_many(_INSERT_CHUNK, rows)
             execute_many("INSERT OR IGNORE INTO chunk_turns VALUES (?,?)", links)
-            execute_many(_INSERT_VECTOR, vectors)
+            execute_many(_PUT_FEATURES, features)
         reach("write:chunks")
         return pks
 
@@ -261,11 +259,7 @@ class Writer(Reader):
                 "INSERT OR IGNORE INTO chunk_turns VALUES (?,?)",
                 [(span[0], chunk.pk) for span in chunk.spans],
             )
-            if chunk.vector is None:
-                execute("DELETE FROM vectors WHERE chunk = ?", (chunk.pk,))
-            else:
-                crc = vector_crc(chunk.pk, chunk.vector)
-                execute(_INSERT_VECTOR, (chunk.pk, chunk.vector, crc))
+            execute(_PUT_FEATURES, _features(chunk.pk, chunk))
         self._log(ns, [chunk.pk])
 
     def set_atoms(self, ns: int, atoms: Iterable[tuple[int, int | None]]) -> None:
@@ -273,9 +267,9 @@ class Writer(Reader):
         self._touch(ns)
         wanted = dict(atoms)
         rows = []
-        for chunk in self._bare_chunks(ns, list(wanted)):
-            fields = _chunk_fields(chunk.pk, chunk._replace(atom=wanted[chunk.pk]))
-            rows.append((fields[-1], chunk_crc(fields), chunk.pk))
+        for row in self._bare_chunks(ns, list(wanted)):
+            fields = (*row[: CHUNK_FIELDS - 1], wanted[row[0]])
+            rows.append((fields[-1], chunk_crc(fields), row[0]))
         if len(rows) < len(wanted):
             raise NotFoundError(f"set_atoms: {len(wanted) - len(rows)} chunks do not exist")
         with mapped(self._path):
@@ -285,10 +279,15 @@ class Writer(Reader):
     def set_vectors(self, ns: int, vectors: Iterable[tuple[int, bytes]]) -> None:
         """Give chunks, given by pk, their vectors."""
         self._touch(ns)
-        rows = [(pk, data, vector_crc(pk, data)) for pk, data in vectors]
+        wanted = dict(vectors)
+        chunks = [chunk._replace(vector=wanted[chunk.pk]) for chunk in self.chunks(ns, [*wanted])]
+        if len(chunks) < len(wanted):
+            raise NotFoundError(f"set_vectors: {len(wanted) - len(chunks)} chunks do not exist")
         with mapped(self._path):
-            self._connection.executemany(_INSERT_VECTOR, rows)
-        self._log(ns, [row[0] for row in rows])
+            self._connection.executemany(
+                _PUT_FEATURES, [_features(chunk.pk, chunk) for chunk in chunks]
+            )
+        self._log(ns, wanted)
 
     def delete_chunks(self, ns: int, pks: Iterable[int]) -> None:
         """Remove chunks; their turns stay."""
@@ -301,7 +300,7 @@ class Writer(Reader):
                 if row is None or not first_pk(ns) < pk <= last_pk(ns):
                     raise NotFoundError(f"chunk {pk}: no such chunk in namespace {ns}")
                 self._unlink(pk, row[0])
-                for table in ("vectors", "staged_vectors"):
+                for table in ("features", "staged_vectors"):
                     execute(f"DELETE FROM {table} WHERE chunk = ?", (pk,))
                 execute("DELETE FROM chunks WHERE pk = ?", (pk,))
         self._log(ns, pks)
@@ -398,4 +397,12 @@ def check_namespace_key(key: str) -> None:
 
 
 def _chunk_fields(pk: int, chunk: ChunkRecord) -> tuple[Any, ...]:
-    return (pk, chunk.id, pack_spans(chunk.spans), *chunk[3:14])
+    return (
+        pk, chunk.id, pack_spans(chunk.spans), chunk.session, chunk.micros, chunk.offset_minutes,
+        chunk.tokens, chunk.line_tokens, chunk.text_hash, chunk.step, chunk.truncated, chunk.atom,
+    )  # fmt: skip
+
+
+def _features(pk: int, chunk: ChunkRecord) -> tuple[Any, ...]:
+    terms, analyser, vector = chunk.terms, chunk.analyser, chunk.vector
+    return pk, terms, analyser, vector, features_crc(pk, terms, analyser, vector)
