@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import mul
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from rsm_fast.errors import InvalidInputError, MissingDependencyError, ModelFileError
@@ -31,7 +32,8 @@ __all__ = [
     "as_token_counter",
     "load_tokenizer",
     "packaged_counter",
-    "tokenizer_counter",
+    "shared_counter",
+    "shared_tokenizer",
     "without_surrogates",
 ]
 
@@ -330,24 +332,34 @@ def _is_bert(path: str | os.PathLike[str]) -> bool:
     )
 
 
-def tokenizer_counter(
-    path: str | os.PathLike[str], *, name: str
-) -> WordPieceCounter | PlainTokenizerCounter:
-    """Counter for a ``tokenizer.json``: the fast exact one where it is BERT's WordPiece.
+@functools.lru_cache(maxsize=8)
+def shared_tokenizer(path: Path, sha256: str) -> Tokenizer:
+    """One tokenizer for a file in a process (see `load_tokenizer`).
+
+    ``sha256`` is the file's hash: part of the key, so that a file that changed is read anew.
+    """
+    return load_tokenizer(path)
+
+
+@functools.lru_cache(maxsize=8)
+def shared_counter(path: Path, sha256: str) -> WordPieceCounter | PlainTokenizerCounter:
+    """One counter for a ``tokenizer.json``: the fast exact one where it is BERT's WordPiece.
 
     Raises
     ------
     MissingDependencyError, ModelFileError
         See `load_tokenizer`.
     """
-    tokenizer = load_tokenizer(path)
-    if _is_bert(path):
-        return WordPieceCounter(lambda: tokenizer, name=name)
-    return PlainTokenizerCounter(tokenizer, name=name)
+    known = sha256 == PACKAGED_TOKENIZER.sha256
+    name = f"wordpiece/{'all-MiniLM-L6-v2' if known else sha256[:12]}"
+    if known or _is_bert(path):
+        return WordPieceCounter(lambda: shared_tokenizer(path, sha256), name=name)
+    return PlainTokenizerCounter(
+        shared_tokenizer(path, sha256), name=name.replace("wordpiece", "tokenizer")
+    )
 
 
-@functools.cache
-def packaged_counter() -> WordPieceCounter | None:
+def packaged_counter() -> TokenCounter | None:
     """Counter of the packaged MiniLM, one for the process; None where it is not installed.
 
     Raises
@@ -364,7 +376,7 @@ def packaged_counter() -> WordPieceCounter | None:
         sha256=PACKAGED_TOKENIZER.sha256,
         mend=f"run: {PACKAGED_TOKENIZER.install}",
     )
-    return WordPieceCounter(lambda: load_tokenizer(path), name="wordpiece/all-MiniLM-L6-v2")
+    return shared_counter(path, PACKAGED_TOKENIZER.sha256)
 
 
 def as_token_counter(value: Callable[[str], int] | TokenCounter | None = None) -> TokenCounter:

@@ -14,12 +14,13 @@ from rsm_fast.embedding.protocol import (
     checked_vectors,
     clean_texts,
 )
-from rsm_fast.embedding.resolve import as_embedder
+from rsm_fast.embedding.resolve import EmbedderLike, as_embedder
 
 __all__ = [
     "CallableEmbedder",
     "EmbedFunction",
     "Embedder",
+    "EmbedderLike",
     "HashingEmbedder",
     "Vectors",
     "as_embedder",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from rsm_fast.embedding.hashing import HashingEmbedder
 from rsm_fast.embedding.protocol import CallableEmbedder, Embedder, EmbedFunction
 from rsm_fast.errors import InvalidInputError
 
-__all__ = ["as_embedder"]
+__all__ = ["EmbedderLike", "as_embedder"]
+
+EmbedderLike: TypeAlias = Embedder | EmbedFunction | str | os.PathLike[str]
+"""What a caller may give as ``embedder=``; see `as_embedder`."""
 
 
 def as_embedder(
-    value: Embedder | EmbedFunction | str | os.PathLike[str] | None = None,
+    value: EmbedderLike | None = None,
 ) -> Embedder:
     """Make an `Embedder` of what a caller gave.
 
@@ -55,7 +58,7 @@ def open_model(name: str | os.PathLike[str]) -> Embedder:
     """Open a model by its name in the table or by its path."""
     if name == "hashing":
         return HashingEmbedder()
-    from rsm_fast.embedding.onnx import OnnxEmbedder
+    from rsm_fast.embedding.onnx_embedder import OnnxEmbedder
 
     return OnnxEmbedder(name if isinstance(name, str) else Path(name))
 
