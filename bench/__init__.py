@@ -1,0 +1,1 @@
+"""Data sets, peers, quality and speed runs, reports. Never installed."""
