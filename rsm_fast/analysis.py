@@ -20,12 +20,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from rsm_fast.instants import Instant
 
-__all__ = ["ANALYSER_VERSION", "analyse", "date_terms", "pack_terms", "unpack_terms"]
+if TYPE_CHECKING:
+    from rsm_fast.types import JSONValue
+
+__all__ = ["ANALYSER_VERSION", "analyse", "date_terms", "pack_terms", "step_label", "unpack_terms"]
 
 ANALYSER_VERSION = 1
 """Stored with every chunk's terms; a store whose terms have another version is analysed anew."""
@@ -52,6 +57,7 @@ _TOKEN = re.compile(
     rf"|[{_UNSPACED}]+"
     rf"|{_SYMBOL}(?:{_SYMBOL}|{_JOINED})*"
 )
+_LINE_LABEL = re.compile(r"^[\s#*\[(]*step\s*#?\s*([0-9]{1,9})\b", re.IGNORECASE | re.MULTILINE)
 _UNSPACED_RUN = re.compile(rf"[{_UNSPACED}]+")
 _ONE_SYMBOL = re.compile(rf"{_SYMBOL}(?:[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff]|\u200d.)*")
 _THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
@@ -117,6 +123,21 @@ def date_terms(instant: Instant) -> list[str]:
     return analyse(
         f"{moment.year} {_MONTHS[moment.month - 1]} {moment.day} {_WEEKDAYS[moment.weekday()]}"
     )
+
+
+def step_label(text: str, metadata: Mapping[str, JSONValue] | None = None) -> int:
+    """Step number of a turn: integer ``metadata["step"]``, else a line that starts "step N".
+
+    Returns
+    -------
+    int
+        -1 for a turn without one.
+    """
+    given = metadata.get("step") if metadata else None
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**31:
+        return given
+    match = _LINE_LABEL.search(text)
+    return int(match[1]) if match and int(match[1]) < 2**31 else -1
 
 
 def pack_terms(terms: list[str]) -> bytes:

@@ -7,17 +7,12 @@ published system. Everything takes columns and gives columns or rows; no state i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from rsm_fast.kernels.scoring import hybrid_scores_, step_bonus_
-
-if TYPE_CHECKING:
-    from rsm_fast.types import JSONValue
 
 __all__ = [
     "AskedSteps",
@@ -27,7 +22,6 @@ __all__ = [
     "hybrid_scores",
     "labelled_rows",
     "paper_order",
-    "step_label",
 ]
 
 F32 = npt.NDArray[np.float32]
@@ -106,7 +100,6 @@ _LIST = re.compile(
     r"\b(?:steps?|turns?)\s*#?\s*([0-9]{1,9}(?:\s*(?:,|&|\band\b|\bor\b)+\s*[0-9]{1,9}\b)*)",
     re.IGNORECASE,
 )
-_LINE_LABEL = re.compile(r"^[\s#*\[(]*step\s*#?\s*([0-9]{1,9})\b", re.IGNORECASE | re.MULTILINE)
 
 
 def asked_steps(question: str) -> AskedSteps:
@@ -121,21 +114,6 @@ def asked_steps(question: str) -> AskedSteps:
     for match in _LIST.finditer(question):
         named.update(dict.fromkeys(int(number) for number in re.findall("[0-9]+", match[1])))
     return AskedSteps(tuple(named), tuple(ranges))
-
-
-def step_label(text: str, metadata: Mapping[str, JSONValue] | None = None) -> int:
-    """Step number of a turn: integer ``metadata["step"]``, else a line that starts "step N".
-
-    Returns
-    -------
-    int
-        -1 for a turn without one.
-    """
-    given = metadata.get("step") if metadata else None
-    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**31:
-        return given
-    match = _LINE_LABEL.search(text)
-    return int(match[1]) if match and int(match[1]) < 2**31 else -1
 
 
 def labelled_rows(steps: I32, session: I32, alive: U8, *, share: float = 0.8) -> I32:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rsm_fast.analysis import step_label
 from rsm_fast.kernels.scoring import step_bonus_
 from rsm_fast.retrieval import (
     AskedSteps,
@@ -15,7 +16,6 @@ from rsm_fast.retrieval import (
     hybrid_scores,
     labelled_rows,
     paper_order,
-    step_label,
 )
 
 PLAIN = HybridSettings()
