@@ -6,15 +6,31 @@ sentence ends; the parts put together are the text again, character by character
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["split_text"]
+__all__ = ["chunk_text", "split_text", "text_hash"]
 
 # A sentence ends behind . ! ? ... or their wide forms with closing quotes, or at a line break;
 # the white space that follows belongs to the sentence before it.
 _SENTENCE_END = re.compile(r"(?:[.!?\u2026]+[\"'\u201d\u2019)\]]*\s+|[\u3002\uff01\uff1f]+|\n+)")
 _WORD_END = re.compile(r"\s+")
+
+
+def chunk_text(parts: Iterable[tuple[str, str]]) -> str:
+    """The text of a chunk from its parts (role, text): bare for one part, else with roles."""
+    listed = list(parts)
+    if len(listed) == 1:
+        return listed[0][1]
+    return "\n".join(f"{role}: {text}" for role, text in listed)
+
+
+def text_hash(text: str) -> int:
+    """Signed 64-bit hash of a text in Unicode NFC, white space around it left out."""
+    data = unicodedata.normalize("NFC", text).strip().encode("utf-8", "replace")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
 
 
 def split_text(text: str, *, window: int, count_tokens: Callable[[str], int]) -> list[str]:

@@ -11,7 +11,16 @@ from typing import Literal, TypeAlias, get_args
 
 from rsm_fast.errors import InvalidInputError
 
-__all__ = ["PRESETS", "Gate", "Layout", "Preset", "Route", "VectorType", "checked_choice", "get_preset"]
+__all__ = [
+    "PRESETS",
+    "Gate",
+    "Layout",
+    "Preset",
+    "Route",
+    "VectorType",
+    "checked_choice",
+    "get_preset",
+]
 
 Gate: TypeAlias = Literal["max-member", "nearest-mean", "centroid"]
 Route: TypeAlias = Literal["centroid", "singular-vector", "max-member", "subspace"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from rsm_fast.errors import InvalidInputError
@@ -27,7 +28,7 @@ JSONValue: TypeAlias = (
     "None | bool | int | float | str | Sequence[JSONValue] | Mapping[str, JSONValue]"
 )
 
-_TURN_FIELDS = ("text", "role", "timestamp", "session", "id", "metadata")
+_TURN_FIELDS = ("text", "role", "timestamp", "session", "id", "metadata", "ttl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Turn:
         Unique in its namespace. None means: give one (a zero-padded counter).
     metadata : mapping or None
         JSON values under string keys; usable in ``where`` filters.
+    ttl : str, timedelta, float or None
+        How long after its timestamp the turn is remembered, such as ``"30d"``. None: for good.
     """
 
     text: str
@@ -56,6 +59,7 @@ class Turn:
     session: str | None = None
     id: str | None = None
     metadata: Mapping[str, JSONValue] | None = None
+    ttl: str | timedelta | float | None = None
 
 
 TurnLike: TypeAlias = Turn | Mapping[str, Any] | str

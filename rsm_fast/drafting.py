@@ -1,0 +1,383 @@
+"""Turns to chunks that are ready to be embedded: checks, grouping, splitting, counting.
+
+Nothing here touches the store or the derived state, so it all happens before any lock is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rsm_fast.analysis import ANALYSER_VERSION, analyse, date_terms, pack_terms, step_label
+from rsm_fast.chunking import chunk_text, split_text, text_hash
+from rsm_fast.errors import InvalidInputError
+from rsm_fast.instants import Instant, parse_duration, parse_instant
+from rsm_fast.store import ChunkRecord, TurnRecord
+from rsm_fast.types import TurnLike, as_turn
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from rsm_fast.core import Limits
+    from rsm_fast.embedding import Embedder
+    from rsm_fast.settings import NamespaceSettings
+    from rsm_fast.tokens import TokenCounter
+
+__all__ = [
+    "Draft",
+    "Drafter",
+    "Part",
+    "checked_metadata",
+    "checked_name",
+    "checked_text",
+    "checked_turn",
+]
+
+_PLAIN_ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "agent", "bot"})
+"""Roles that say nothing about who speaks; any other is a name, and is embedded and indexed."""
+
+_ROLE_TOKENS = 16
+"""Tokens of the embedder's window that are left for the name before the text."""
+
+
+def checked_text(text: object, *, limits: Limits, where: str) -> str:
+    """A text as it will be stored.
+
+    Lone surrogates and NUL characters, which no UTF-8 text may hold, become U+FFFD.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no string, empty, white space only, or too long.
+    """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"{where}: expected a string, got {type(text).__name__}")
+    if not text or text.isspace():
+        raise InvalidInputError(
+            f"{where}: expected some text, got {'white space only' if text else 'an empty string'}"
+        )
+    if len(text) > limits.text_chars:
+        raise InvalidInputError(
+            f"{where}: expected at most {limits.text_chars:,} characters, got {len(text):,}; "
+            "split it into several turns, or raise Limits.text_chars"
+        )
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
+    return text
+
+
+def checked_name(name: object, *, limits: Limits, where: str) -> str:
+    """An id, a role or a session name.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no string, empty, too long, or holds NUL or a lone surrogate.
+    """
+    if not isinstance(name, str):
+        raise InvalidInputError(f"{where}: expected a string, got {type(name).__name__}")
+    if not 1 <= len(name) <= limits.name_chars:
+        raise InvalidInputError(
+            f"{where}: expected 1 to {limits.name_chars} characters, got {len(name)}"
+        )
+    if not name.isascii() or "\0" in name:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidInputError(f"{where}: {name!r} holds a lone surrogate") from None
+        if "\0" in name:
+            raise InvalidInputError(f"{where}: {name!r} holds a NUL character")
+    return name
+
+
+def checked_turn(turn: TurnLike, *, limits: Limits, now: Instant, where: str) -> TurnRecord:
+    """A turn as it will be stored, without key; an empty id stands for an automatic one.
+
+    Raises
+    ------
+    InvalidInputError
+        If anything in it cannot be stored; ``where`` names the turn.
+    """
+    given = as_turn(turn, where=where)
+    instant = now
+    if given.timestamp is not None:
+        instant = parse_instant(given.timestamp, where=f"{where}.timestamp")
+    return TurnRecord(
+        pk=0,
+        id="" if given.id is None else checked_name(given.id, limits=limits, where=f"{where}.id"),
+        role=checked_name(given.role, limits=limits, where=f"{where}.role"),
+        text=checked_text(given.text, limits=limits, where=f"{where}.text"),
+        micros=instant.micros,
+        offset_minutes=instant.offset_minutes,
+        time_given=given.timestamp is not None,
+        session=None
+        if given.session is None
+        else checked_name(given.session, limits=limits, where=f"{where}.session"),
+        metadata=checked_metadata(given.metadata, limits=limits, where=f"{where}.metadata"),
+        expires_at=None
+        if given.ttl is None
+        else instant.micros + parse_duration(given.ttl, where=f"{where}.ttl"),
+    )
+
+
+def checked_metadata(metadata: object, *, limits: Limits, where: str) -> str | None:
+    """Metadata as JSON text, None for none.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no mapping with string keys and JSON values, or too large.
+    """
+    if metadata is None:
+        return None
+    if not isinstance(metadata, Mapping):
+        raise InvalidInputError(f"{where}: expected a mapping, got {type(metadata).__name__}")
+    if not metadata:
+        return None
+    for key in metadata:
+        if not isinstance(key, str):
+            raise InvalidInputError(f"{where}: expected string keys, got {key!r}")
+    try:
+        dumped = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+        size = len(dumped.encode())
+    except (TypeError, ValueError) as error:  # a lone surrogate is a ValueError too
+        raise InvalidInputError(f"{where}: expected JSON values: {error}") from None
+    if size > limits.metadata_bytes:
+        raise InvalidInputError(
+            f"{where}: expected at most {limits.metadata_bytes:,} bytes as JSON, got {size:,}"
+        )
+    return dumped
+
+
+@dataclass(slots=True)
+class Part:
+    """A turn, or a slice of one, inside a chunk.
+
+    ``turn.pk`` is 0 for a turn that is not stored yet; ``index`` then is its place among the new
+    turns.
+    """
+
+    turn: TurnRecord
+    start: int
+    stop: int
+    index: int = -1
+
+    @property
+    def text(self) -> str:
+        """The slice of the turn's text."""
+        return self.turn.text[self.start : self.stop]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A chunk on its way into the store.
+
+    Attributes
+    ----------
+    parts : list of Part
+    part_number : int
+        Number of the chunk among those that begin with the same turn.
+    complete : bool
+        Whether it is to be embedded; an unfinished chunk is not.
+    pk : int
+        Key of the stored chunk that it replaces; 0 for a new one.
+    """
+
+    parts: list[Part]
+    part_number: int
+    complete: bool
+    pk: int = 0
+    text: str = ""
+    to_embed: str = ""
+    tokens: int = 0
+    line_tokens: bytes = b""
+    terms: list[str] = field(default_factory=list)
+    text_hash: int = 0
+    step: int | None = None
+    truncated: bool = False
+    vector: npt.NDArray[np.float32] | None = None
+
+    def record(self, turn_ids: Mapping[int, tuple[int, str]], atom: int | None) -> ChunkRecord:
+        """The chunk as the store takes it.
+
+        Parameters
+        ----------
+        turn_ids : mapping
+            Key and id of each new turn by its index.
+        atom : int or None
+        """
+        first = self.parts[0].turn
+        keys = [
+            turn_ids[part.index] if part.index >= 0 else (part.turn.pk, part.turn.id)
+            for part in self.parts
+        ]
+        return ChunkRecord(
+            pk=self.pk,
+            id=f"{keys[0][1]}#{self.part_number}",
+            spans=tuple(
+                (key[0], part.start, part.stop) for key, part in zip(keys, self.parts, strict=True)
+            ),
+            session=first.session,
+            micros=first.micros,
+            offset_minutes=first.offset_minutes,
+            tokens=self.tokens,
+            line_tokens=self.line_tokens,
+            terms=pack_terms(self.terms),
+            analyser=ANALYSER_VERSION,
+            text_hash=self.text_hash,
+            step=self.step,
+            truncated=self.truncated,
+            atom=atom,
+            vector=None if self.vector is None else self.vector.astype("<f4").tobytes(),
+        )
+
+
+class Drafter:
+    """Makes drafts of chunks with one namespace's settings.
+
+    Parameters
+    ----------
+    settings : NamespaceSettings
+    counter : TokenCounter
+        Counts what packs are charged for.
+    embedder : Embedder
+        Its window decides where long texts are split; without a window nothing is.
+    """
+
+    def __init__(
+        self, settings: NamespaceSettings, *, counter: TokenCounter, embedder: Embedder
+    ) -> None:
+        self._chunk_turns = settings.chunk_turns
+        self._counter = counter
+        window = embedder.max_tokens
+        self._window = None if window is None else max(1, window - _ROLE_TOKENS)
+        self._split_long = settings.split_long
+        self._window_tokens: Callable[[str], int] = getattr(embedder, "count_tokens", counter)
+
+    def drafts(
+        self, turns: Sequence[TurnRecord], unfinished: Mapping[str | None, Draft]
+    ) -> list[Draft]:
+        """Chunks of new turns, in order of arrival.
+
+        Parameters
+        ----------
+        turns : sequence of TurnRecord
+            New turns, without keys.
+        unfinished : mapping
+            Each session's stored chunk that is not full yet.
+
+        Returns
+        -------
+        list of Draft
+            Complete and unfinished ones; a continued chunk comes with its ``pk``.
+        """
+        if self._chunk_turns == 1:
+            return [
+                draft
+                for index, turn in enumerate(turns)
+                for draft in self.finished([Part(turn, 0, len(turn.text), index)])
+            ]
+        growing = dict(unfinished)
+        touched: dict[int, Draft] = {}
+        done: list[Draft] = []
+        for index, turn in enumerate(turns):
+            draft = growing.get(turn.session)
+            if draft is None:
+                draft = growing[turn.session] = Draft([], 0, complete=False)
+            draft.parts.append(Part(turn, 0, len(turn.text), index))
+            if len(draft.parts) >= self._chunk_turns:
+                done.extend(self.finished(draft.parts, pk=draft.pk))
+                del growing[turn.session]
+                touched.pop(id(draft), None)
+            else:
+                touched[id(draft)] = draft
+        for draft in touched.values():
+            self._describe(draft)
+        return [*done, *touched.values()]
+
+    def unfinished(self, parts: list[Part], *, pk: int, part_number: int) -> Draft:
+        """A stored chunk that is not full yet, with other parts."""
+        draft = Draft(parts, part_number, complete=False, pk=pk)
+        self._describe(draft)
+        return draft
+
+    def finished(self, parts: list[Part], *, pk: int = 0, part_number: int = 0) -> list[Draft]:
+        """Complete chunks of these parts: one, or several where the window is too small.
+
+        The first of them takes ``pk`` and ``part_number``.
+        """
+        groups = [parts]
+        if self._window is not None and self._split_long:
+            groups = list(self._within_window(parts))
+        drafts = []
+        numbers: dict[tuple[int, int], int] = {}
+        for group in groups:
+            first = group[0]
+            key = (first.index, first.turn.pk)
+            number = numbers[key] = numbers.get(key, part_number - 1) + 1
+            draft = Draft(group, number, complete=True)
+            if not drafts:
+                draft.pk = pk
+            self._describe(draft)
+            drafts.append(draft)
+        return drafts
+
+    def _within_window(self, parts: list[Part]) -> Iterable[list[Part]]:
+        """Groups of parts that fit the embedder's window, cut at sentence ends where need be."""
+        assert self._window is not None
+        group: list[Part] = []
+        used = 0
+        for part in parts:
+            text = part.text
+            size = self._window_tokens(text)
+            if group and used + size > self._window:
+                yield group
+                group, used = [], 0
+            if size <= self._window:
+                group.append(part)
+                used += size
+                continue
+            start = part.start
+            for piece in split_text(text, window=self._window, count_tokens=self._window_tokens):
+                yield [Part(part.turn, start, start + len(piece), part.index)]
+                start += len(piece)
+        if group:
+            yield group
+
+    def _describe(self, draft: Draft) -> None:
+        """Fill in what follows from the parts."""
+        parts = [(part.turn.role, part.text) for part in draft.parts]
+        first = draft.parts[0].turn
+        draft.text = chunk_text(parts)
+        draft.text_hash = text_hash(draft.text)
+        lines = [line for _, text in parts for line in text.split("\n")]
+        counts = self._counter.count_lines(lines)
+        draft.line_tokens = array("I", counts).tobytes()
+        if len(parts) == 1 and self._counter.additive:
+            draft.tokens = sum(counts)
+        else:
+            draft.tokens = self._counter(draft.text)
+        role = first.role if len(parts) == 1 and first.role.lower() not in _PLAIN_ROLES else ""
+        draft.to_embed = f"{role}: {draft.text}" if role else draft.text
+        draft.terms = [
+            *analyse(draft.to_embed),
+            *date_terms(Instant(first.micros, first.offset_minutes)),
+        ]
+        labels = (
+            step_label(part.text, json.loads(part.turn.metadata) if part.turn.metadata else None)
+            for part in draft.parts
+        )
+        draft.step = next((label for label in labels if label >= 0), None)
+        draft.truncated = (
+            self._window is not None
+            and not self._split_long
+            and self._window_tokens(draft.to_embed) > self._window
+        )

@@ -1,0 +1,404 @@
+"""The read path: score every chunk, order them, fill a pack under its budget."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.analysis import analyse
+from rsm_fast.chunking import chunk_text, text_hash
+from rsm_fast.core import Core, Snapshot
+from rsm_fast.errors import BudgetError, InvalidInputError
+from rsm_fast.index import route_atoms
+from rsm_fast.instants import Instant, TimestampLike, parse_instant
+from rsm_fast.packing import Filled, Piece, Span, TemplateLike, fill, get_template
+from rsm_fast.presets import Layout, Preset
+from rsm_fast.retrieval import (
+    HybridSettings,
+    admission_order,
+    asked_steps,
+    hybrid_scores,
+    labelled_rows,
+    paper_order,
+)
+from rsm_fast.types import Hit, OmittedChunk, Pack, PackedChunk, PackStats
+
+if TYPE_CHECKING:
+    from rsm_fast.state import NamespaceState
+    from rsm_fast.store import PieceRecord, Reader
+
+__all__ = ["DEFAULT_BUDGET", "ReadPath", "Request", "checked_budget"]
+
+F32 = npt.NDArray[np.float32]
+I32 = npt.NDArray[np.int32]
+U8 = npt.NDArray[np.uint8]
+
+DEFAULT_BUDGET = 4000
+"""Tokens of a pack where no budget is given."""
+
+_FETCH = 64
+"""Chunks whose texts are read from the store at once; a pack of 4k tokens takes one to three."""
+
+
+def checked_budget(budget: int | None) -> int:
+    """A budget in tokens; None means `DEFAULT_BUDGET`.
+
+    Raises
+    ------
+    BudgetError
+        If it is negative or no whole number.
+    """
+    if budget is None:
+        return DEFAULT_BUDGET
+    if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)) or budget < 0:
+        raise BudgetError(
+            f"budget: expected a whole number of tokens, 0 or more (None: {DEFAULT_BUDGET}), "
+            f"got {budget!r}"
+        )
+    return int(budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a question asks for, checked.
+
+    Attributes
+    ----------
+    query : str
+    preset : Preset
+    where : mapping or None
+        Filter over turns; see `rsm_fast.memory.Memory.search`.
+    as_of : TimestampLike or None
+        Look at the memory as it stood then.
+    superseded : bool
+        Let superseded turns in.
+    """
+
+    query: str
+    preset: Preset
+    where: Mapping[str, Any] | None = None
+    as_of: TimestampLike | None = None
+    superseded: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.query, str):
+            raise InvalidInputError(f"query: expected a string, got {type(self.query).__name__}")
+        if not self.query.strip():
+            raise InvalidInputError("query: expected some text, got an empty string")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """Rows in the order in which they are tried, and the scores of all rows."""
+
+    order: I32
+    scores: F32
+    eligible: int
+    keys: npt.NDArray[np.int64]
+
+
+class ReadPath:
+    """Answers questions on one namespace.
+
+    Parameters
+    ----------
+    core : Core
+    settings : HybridSettings
+        Weights of the default read path.
+    """
+
+    def __init__(self, core: Core, settings: HybridSettings) -> None:
+        self._core = core
+        self._settings = settings
+
+    # -- verbs --------------------------------------------------------------------------------
+
+    def pack(
+        self,
+        request: Request,
+        *,
+        budget: int,
+        layout: Layout,
+        template: TemplateLike,
+        fold: bool,
+        explain: bool,
+    ) -> Pack:
+        """See `rsm_fast.memory.Memory.pack`."""
+        started = time.perf_counter()
+        template = get_template(template)
+        ranked: _Ranked | None = None
+        query = self._core.embed_query(request.query) if budget and self._core.exists() else None
+        embedded = time.perf_counter()
+        with self._core.snapshot() as view:
+            if query is not None and view.state is not None:
+                ranked = self._rank(view, request, query)
+            view.unlock()
+            scored = time.perf_counter()
+            pieces: Iterator[Piece] = iter(())
+            if ranked is not None:
+                assert view.state is not None
+                pieces = self._pieces(view.reader, view.state.ns, ranked)
+            filled = fill(
+                pieces,
+                budget=budget,
+                counter=self._core.counter,
+                template=template,
+                layout=layout,
+                fold=fold,
+                explain=explain,
+            )
+        ended = time.perf_counter()
+        return Pack(
+            text=filled.text,
+            tokens=filled.tokens,
+            budget=budget,
+            query=request.query,
+            chunks=tuple(_packed_chunks(filled)),
+            omitted=tuple(
+                OmittedChunk(
+                    id=item.piece.id,
+                    score=item.piece.score,
+                    tokens=item.tokens,
+                    atom=item.piece.atom,
+                    reason=item.reason,
+                )
+                for item in filled.omitted
+            ),
+            stats=PackStats(
+                eligible=0 if ranked is None else ranked.eligible,
+                scored=0 if ranked is None else ranked.scores.size,
+                considered=filled.considered,
+                admitted=len(filled.packed),
+                folded_tokens=filled.folded_tokens,
+                counter=self._core.counter.name,
+                preset=request.preset.name,
+                layout=layout,
+                template=template.name,
+                embed_us=1e6 * (embedded - started),
+                score_us=1e6 * (scored - embedded),
+                pack_us=1e6 * (ended - scored),
+                total_us=1e6 * (ended - started),
+            ),
+        )
+
+    def search(self, request: Request, *, k: int) -> list[Hit]:
+        """See `rsm_fast.memory.Memory.search`."""
+        if k == 0 or not self._core.exists():
+            return []
+        query = self._core.embed_query(request.query)
+        with self._core.snapshot() as view:
+            if view.state is None:
+                return []
+            ranked = self._rank(view, request, query, by_score=k)
+            view.unlock()
+            order = ranked.order[:k]
+            records = view.reader.pieces(view.state.ns, ranked.keys[order].tolist())
+        return [
+            _hit(record, float(score))
+            for record, score in zip(records, ranked.scores[order], strict=True)
+        ]
+
+    # -- ranking ------------------------------------------------------------------------------
+
+    def _rank(
+        self, view: Snapshot, request: Request, query: F32, *, by_score: int | None = None
+    ) -> _Ranked:
+        """Order the eligible chunks for admission, or only the best ``by_score`` by score."""
+        state = view.state
+        assert state is not None
+        arena = state.arena
+        self._embed_open(view.reader, state)
+        eligible = self._eligible(view.reader, state, request)
+        dense = arena.dense_scores(arena.prepare_query(query))
+        if request.preset.ranking == "atoms":
+            scores, order = dense, self._paper_order(state, request, query, dense, eligible)
+        else:
+            scores = self._hybrid_scores(state, request, dense, eligible)
+            settings = self._settings
+            if by_score is not None:
+                settings = _UNWEIGHTED
+            order = admission_order(
+                scores, eligible, arena.tokens, arena.micros, settings, limit=by_score
+            )
+        order = self._exact_first(state, request, eligible, order)
+        return _Ranked(order, scores, int(np.count_nonzero(eligible)), arena.pk.copy())
+
+    def _hybrid_scores(
+        self, state: NamespaceState, request: Request, dense: F32, eligible: U8
+    ) -> F32:
+        arena, settings = state.arena, self._settings
+        lexical = state.lexical.scores(
+            analyse(request.query),
+            prev=arena.prev,
+            next=arena.next,
+            alive=arena.alive,
+            window=settings.window,
+        )
+        asked = asked_steps(request.query)
+        steps = None
+        if asked:
+            steps = labelled_rows(
+                state.steps, arena.session, arena.alive, share=settings.labelled_share
+            )
+        return hybrid_scores(
+            dense, lexical, arena.prev, arena.next, eligible, settings, steps=steps, asked=asked
+        )
+
+    def _paper_order(
+        self, state: NamespaceState, request: Request, query: F32, dense: F32, eligible: U8
+    ) -> I32:
+        """Members of the top atoms; a chunk that is in no atom yet counts as an atom of one."""
+        arena, preset = state.arena, request.preset
+        if state.clusterer is None:
+            rows = np.flatnonzero(eligible)
+            best = rows[np.lexsort((rows, -arena.micros[rows], -dense[rows]))]
+            return best[: preset.retrieve_atoms].astype(np.int32)
+        atoms, scores = route_atoms(
+            state.clusterer,
+            arena.prepare_query(query),
+            preset.retrieve_atoms,
+            preset.route,
+            eligible=eligible,
+        )
+        waiting = np.flatnonzero((arena.atom < 0) & (eligible != 0))
+        order = paper_order(
+            atoms, dense, eligible, arena.atom, arena.micros, per_atom=preset.per_atom
+        )
+        if not waiting.size:
+            return order
+        least = scores[-1] if atoms.size == preset.retrieve_atoms else -np.inf
+        better = waiting[dense[waiting] > least]
+        better = better[np.argsort(-dense[better], kind="stable")][: preset.retrieve_atoms]
+        return np.concatenate((better, order)).astype(np.int32)
+
+    def _eligible(self, reader: Reader, state: NamespaceState, request: Request) -> U8:
+        """(n,) uint8, chunks that the filter lets through."""
+        now = Instant.now().micros
+        if request.where is not None or request.as_of is not None or request.superseded:
+            as_of = (
+                None
+                if request.as_of is None
+                else parse_instant(request.as_of, where="as_of").micros
+            )
+            keys = reader.eligible_chunks(
+                state.ns,
+                where=request.where,
+                as_of=as_of,
+                now=now,
+                superseded=request.superseded,
+            )
+            eligible = np.zeros(state.arena.n, np.uint8)
+            eligible[state.rows_of(keys)] = 1
+            return eligible
+        eligible = state.arena.alive.copy()
+        gone = [pk for pk, since in reader.superseded(state.ns).items() if since <= now]
+        gone += [pk for pk, until in reader.expiring(state.ns).items() if until <= now]
+        if gone:
+            eligible[state.rows_of(gone)] = 0
+        return eligible
+
+    def _exact_first(
+        self, state: NamespaceState, request: Request, eligible: U8, order: I32
+    ) -> I32:
+        """Chunks whose text equals the question stand first, the newest of them at the head."""
+        equal = np.flatnonzero((state.hashes == text_hash(request.query)) & (eligible != 0))
+        if not equal.size:
+            return order
+        equal = equal[np.lexsort((equal, -state.arena.micros[equal]))].astype(np.int32)
+        return np.concatenate((equal, order[~np.isin(order, equal)]))
+
+    def _embed_open(self, reader: Reader, state: NamespaceState) -> None:
+        """Give unfinished chunks a vector for reading; the stored chunk stays unfinished."""
+        stale = [row for row, text in state.open_rows.items() if not text]
+        if not stale:
+            return
+        records = reader.pieces(state.ns, state.arena.pk[stale].tolist())
+        texts = [_text(record) for record in records]
+        for row, text, vector in zip(stale, texts, self._core.embed_passages(texts), strict=True):
+            state.arena.replace(row, vector, tokens=int(state.arena.tokens[row]))
+            state.open_rows[row] = text
+
+    # -- texts --------------------------------------------------------------------------------
+
+    def _pieces(self, reader: Reader, ns: int, ranked: _Ranked) -> Iterator[Piece]:
+        """Chunks with their texts, in the order of admission, read in blocks as needed."""
+        recount = not self._counts_are_ours(reader, ns)
+        for start in range(0, ranked.order.size, _FETCH):
+            rows = ranked.order[start : start + _FETCH]
+            records = reader.pieces(ns, ranked.keys[rows].tolist())
+            for row, record in zip(rows.tolist(), records, strict=True):
+                yield self._piece(record, row, float(ranked.scores[row]), recount)
+
+    def _counts_are_ours(self, reader: Reader, ns: int) -> bool:
+        return bool(reader.namespace_by_id(ns).settings.get("counter") == self._core.counter.name)
+
+    def _piece(self, record: PieceRecord, row: int, score: float, recount: bool) -> Piece:
+        counts: Sequence[int]
+        if recount:
+            lines = [line for part in record.parts for line in part.text.split("\n")]
+            counts = self._core.counter.count_lines(lines)
+        else:
+            stored = array("I")
+            stored.frombytes(record.line_tokens)
+            counts = stored
+        spans = []
+        start = 0
+        for part in record.parts:
+            stop = start + part.text.count("\n") + 1
+            spans.append(Span(part.role, part.text, part.turn_id, tuple(counts[start:stop])))
+            start = stop
+        return Piece(
+            row=row,
+            id=record.id,
+            spans=tuple(spans),
+            atom=record.atom,
+            session=record.session,
+            instant=Instant(record.micros, record.offset_minutes),
+            score=score,
+            step=record.step,
+        )
+
+
+_UNWEIGHTED = HybridSettings(length_power=0.0)
+"""Orders by the score alone."""
+
+
+def _text(record: PieceRecord) -> str:
+    return chunk_text((part.role, part.text) for part in record.parts)
+
+
+def _hit(record: PieceRecord, score: float) -> Hit:
+    return Hit(
+        id=record.id,
+        turn_ids=tuple(part.turn_id for part in record.parts),
+        text=_text(record),
+        score=score,
+        atom=record.atom,
+        session=record.session,
+        timestamp=Instant(record.micros, record.offset_minutes).isoformat(),
+        role=record.parts[0].role,
+    )
+
+
+def _packed_chunks(filled: Filled) -> Iterator[PackedChunk]:
+    for item in filled.packed:
+        piece = item.piece
+        yield PackedChunk(
+            id=piece.id,
+            turn_ids=tuple(span.turn_id for span in piece.spans),
+            text=chunk_text((span.role, span.text) for span in piece.spans),
+            score=piece.score,
+            atom=piece.atom,
+            session=piece.session,
+            timestamp=piece.instant.isoformat(),
+            role=piece.spans[0].role,
+            tokens=item.tokens,
+            copies=item.copies,
+            reason=item.reason,
+        )

@@ -1,0 +1,297 @@
+"""What is derived from the store for one namespace: vectors, atoms, postings, in RAM.
+
+Nothing here is the truth. A state follows the store by `NamespaceState.catch_up`, and it may be
+dropped and loaded anew at any time with the same outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.analysis import unpack_terms
+from rsm_fast.arena import Arena, Column
+from rsm_fast.clustering import Calibration, Clusterer
+from rsm_fast.lexical import LexicalIndex
+from rsm_fast.settings import NamespaceSettings
+
+if TYPE_CHECKING:
+    from rsm_fast.store import ChunkRecord, NamespaceRecord, Reader
+
+__all__ = ["NamespaceState"]
+
+F32 = npt.NDArray[np.float32]
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+
+
+class NamespaceState:
+    """Arena, atoms and postings of one namespace. Not thread-safe: `Memory` holds the lock.
+
+    Attributes
+    ----------
+    ns : int
+        The namespace's number in the store.
+    settings : NamespaceSettings
+        As stored.
+    generation : int
+        The store's generation that this state stands at, -1 before it was loaded.
+    newest_pk : int
+        Highest chunk key seen.
+    arena, clusterer, lexical
+        The parts. ``clusterer`` is None while tau is not known.
+    """
+
+    def __init__(self, record: NamespaceRecord, *, vectors_on_disk: Path | None = None) -> None:
+        self.ns = record.id
+        self.settings = NamespaceSettings.from_dict(record.settings)
+        self.generation = -1
+        self.newest_pk = 0
+        self.arena = Arena(self.settings.dim, dtype=self.settings.dtype, on_disk=vectors_on_disk)
+        self.clusterer: Clusterer | None = None
+        self.lexical = LexicalIndex()
+        self._vectors_on_disk = vectors_on_disk
+        self._hashes = Column(np.int64)
+        self._steps = Column(np.int32)
+        self._truncated = Column(np.uint8)
+        self._sessions: dict[str | None, int] = {}
+        self._open: dict[int, str] = {}  # row of an unfinished chunk: its text as embedded
+
+    # -- columns ------------------------------------------------------------------------------
+
+    @property
+    def hashes(self) -> I64:
+        """(n,) int64, `text_hash` of every row's text."""
+        return self._hashes.view
+
+    @property
+    def steps(self) -> I32:
+        """(n,) int32, step label of every row, -1 for none."""
+        return self._steps.view
+
+    @property
+    def nbytes(self) -> int:
+        """Resident bytes of all derived data."""
+        columns = (self._hashes, self._steps, self._truncated)
+        atoms = self.clusterer.nbytes if self.clusterer is not None else 0
+        return (
+            self.arena.nbytes
+            + atoms
+            + self.lexical.nbytes
+            + sum(column.nbytes for column in columns)
+        )
+
+    @property
+    def truncated_chunks(self) -> int:
+        """Living chunks of which the embedder saw the beginning only."""
+        return int(np.count_nonzero(self._truncated.view & self.arena.alive))
+
+    @property
+    def open_rows(self) -> dict[int, str]:
+        """Rows of unfinished chunks, and the text that their vector was made of ("" for none)."""
+        return self._open
+
+    def rows_of(self, pks: npt.ArrayLike) -> I32:
+        """Rows of chunk keys that are all known here."""
+        return np.searchsorted(self.arena.pk, np.asarray(pks, np.int64)).astype(np.int32)
+
+    def row_of(self, pk: int) -> int | None:
+        """Row of a chunk key, None if it is not known here."""
+        keys = self.arena.pk
+        row = int(np.searchsorted(keys, pk))
+        return row if row < keys.size and keys[row] == pk else None
+
+    def session_number(self, session: str | None) -> int:
+        """The number that stands for a session in the arena."""
+        return self._sessions.setdefault(session, len(self._sessions))
+
+    # -- following the store ------------------------------------------------------------------
+
+    def catch_up(self, reader: Reader, record: NamespaceRecord) -> None:
+        """Apply what was committed since this state's generation."""
+        if record.generation == self.generation:
+            return
+        settings = NamespaceSettings.from_dict(record.settings)
+        if self.generation < 0 or settings != self.settings:
+            self._load(reader, record, settings)
+            return
+        changes = reader.changes_since(self.ns, self.generation, self.newest_pk)
+        if changes.reload:
+            self._load(reader, record, settings)
+            return
+        for pk in changes.removed:
+            row = self.row_of(pk)
+            if row is not None and self.arena.alive[row]:
+                self.remove(row)
+        for chunk in changes.upserts:
+            self._apply(chunk)
+        if self.clusterer is not None:
+            self.clusterer.next_atom = record.next_atom
+        self.generation = record.generation
+
+    def _load(self, reader: Reader, record: NamespaceRecord, settings: NamespaceSettings) -> None:
+        self.__init__(record, vectors_on_disk=self._vectors_on_disk)  # type: ignore[misc]
+        columns = reader.columns(self.ns, settings.dim)
+        names = np.array(
+            [self.session_number(name) for name in (None, *columns.session_names)], np.int32
+        )
+        if settings.centre and settings.tau is not None:
+            centre = reader.array(self.ns, "centre")
+            self.arena.set_centre(centre, [], np.empty((0, settings.dim), np.float32))
+        self.arena.append_many(
+            columns.vector,
+            pk=columns.pk,
+            tokens=columns.tokens,
+            micros=columns.micros,
+            session=names[columns.session + 1],
+        )
+        self._hashes.extend(columns.text_hash)
+        self._steps.extend(columns.step)
+        self._truncated.extend(columns.truncated)
+        for row, terms in enumerate(columns.terms):
+            self.lexical.append(row, unpack_terms(terms))
+        self._open = dict.fromkeys(np.flatnonzero(columns.has_vector == 0).tolist(), "")
+        if columns.pk.size:
+            self.newest_pk = int(columns.pk[-1])
+        if settings.tau is not None:
+            self.start_clustering(settings.tau, record.next_atom)
+            assert self.clusterer is not None
+            rows = np.flatnonzero(columns.atom >= 0).astype(np.int32)
+            self.clusterer.restore(rows, columns.atom[rows], record.next_atom)
+        self.generation = record.generation
+
+    def _apply(self, chunk: ChunkRecord) -> None:
+        """Bring one row to what another writer has committed."""
+        vector = self._vector(chunk)
+        terms = unpack_terms(chunk.terms)
+        row = self.row_of(chunk.pk)
+        if row is None:
+            row = self.append(
+                vector,
+                pk=chunk.pk,
+                tokens=chunk.tokens,
+                micros=chunk.micros,
+                session=chunk.session,
+                terms=terms,
+                text_hash=chunk.text_hash,
+                step=chunk.step,
+                truncated=chunk.truncated,
+            )
+        else:
+            self.replace(
+                row,
+                vector,
+                tokens=chunk.tokens,
+                terms=terms,
+                text_hash=chunk.text_hash,
+                step=chunk.step,
+                truncated=chunk.truncated,
+            )
+        if chunk.atom is not None and self.clusterer is not None:
+            self.clusterer.attach(row, chunk.atom)
+
+    def _vector(self, chunk: ChunkRecord) -> F32 | None:
+        return None if chunk.vector is None else np.frombuffer(chunk.vector, "<f4")
+
+    # -- changes (the caller writes them to the store) ----------------------------------------
+
+    def append(
+        self,
+        vector: F32 | None,
+        *,
+        pk: int,
+        tokens: int,
+        micros: int,
+        session: str | None,
+        terms: Sequence[str],
+        text_hash: int,
+        step: int | None,
+        truncated: bool,
+    ) -> int:
+        """Add a chunk's row, in no atom yet; None stands for the vector of an open chunk."""
+        row = self.arena.append(
+            vector,
+            pk=pk,
+            tokens=tokens,
+            micros=micros,
+            session=self.session_number(session),
+        )
+        self.lexical.append(row, terms)
+        self._hashes.append(text_hash)
+        self._steps.append(-1 if step is None else step)
+        self._truncated.append(truncated)
+        if vector is None:
+            self._open[row] = ""
+        self.newest_pk = max(self.newest_pk, pk)
+        return row
+
+    def replace(
+        self,
+        row: int,
+        vector: F32 | None,
+        *,
+        tokens: int,
+        terms: Sequence[str],
+        text_hash: int,
+        step: int | None,
+        truncated: bool,
+    ) -> None:
+        """Give a row another content; it leaves its atom."""
+        if self.arena.atom[row] >= 0 and self.clusterer is not None:
+            self.clusterer.remove(row)
+        self.arena.replace(row, vector, tokens=tokens)
+        self.lexical.replace(row, terms)
+        self._hashes.view[row] = text_hash
+        self._steps.view[row] = -1 if step is None else step
+        self._truncated.view[row] = truncated
+        self._open.pop(row, None)
+        if vector is None:
+            self._open[row] = ""
+
+    def remove(self, row: int) -> None:
+        """Take a row out of everything."""
+        if self.arena.atom[row] >= 0 and self.clusterer is not None:
+            self.clusterer.remove(row)
+        self.arena.remove(row)
+        self.lexical.remove(row)
+        self._open.pop(row, None)
+
+    def start_clustering(self, tau: float, next_atom: int) -> Clusterer:
+        """Begin gating with a known tau."""
+        self.clusterer = Clusterer(
+            self.arena, gate=self.settings.gate, rank=self.settings.rank, tau=tau
+        )
+        self.clusterer.next_atom = next_atom
+        return self.clusterer
+
+    def gated_rows(self) -> I32:
+        """Living rows with a vector, in arrival order: what calibration and gating run over."""
+        alive = self.arena.alive.copy()
+        alive[list(self._open)] = 0
+        return np.flatnonzero(alive).astype(np.int32)
+
+    def set_keys(self, rows: Sequence[int], pks: Sequence[int]) -> None:
+        """Give rows the keys that the store chose for them."""
+        self.arena.pk[list(rows)] = pks
+        self.newest_pk = max(self.newest_pk, *pks)
+
+    def recluster(self, calibration: Calibration, raw: F32, rows: I32, next_atom: int) -> None:
+        """Gate all rows anew in order of arrival, in the calibration's space.
+
+        Parameters
+        ----------
+        calibration : Calibration
+        raw : (k, d) float32
+            Unit vectors of ``rows`` as the embedder gave them.
+        rows : (k,) int32
+            What `gated_rows` gives.
+        next_atom : int
+            Number of the first new atom.
+        """
+        self.arena.set_centre(calibration.mean, rows, raw)
+        self.start_clustering(calibration.tau, next_atom).assign_many(rows)
