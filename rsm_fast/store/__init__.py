@@ -30,6 +30,7 @@ from rsm_fast.store.records import (
     Span,
     TurnRecord,
 )
+from rsm_fast.store.snapshots import Snapshot
 from rsm_fast.store.store import Store
 from rsm_fast.store.writer import Writer, check_namespace_key
 
@@ -42,6 +43,7 @@ __all__ = [
     "PiecePart",
     "PieceRecord",
     "Reader",
+    "Snapshot",
     "Span",
     "Store",
     "TurnRecord",

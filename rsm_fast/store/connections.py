@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from rsm_fast.errors import (
     CorruptStoreError,
+    RSMError,
     StoreClosedError,
     StoreError,
     StoreLockedError,
@@ -22,7 +23,7 @@ from rsm_fast.store.failures import mapped
 from rsm_fast.store.points import reach
 from rsm_fast.store.schema import VERSION, check_identity, check_objects, migrate
 
-__all__ = ["Connections", "Synchronous"]
+__all__ = ["Connections", "Synchronous", "copy_into"]
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
@@ -319,25 +320,46 @@ os.register_at_fork(
 
 
 def _create(path: Path) -> None:
-    """Make an empty store under a temporary name and link it into place.
+    """Make an empty store; of several processes that make it at once, the first wins."""
+    with _new_file(path) as temporary, contextlib.closing(_plain(temporary)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        migrate(connection)
+        connection.execute("COMMIT")
+    reach("create:link")
 
-    So an empty or half-made file never stands at ``path``, and of several processes that
-    make it at once, the first wins.
+
+def copy_into(source: sqlite3.Connection, path: Path) -> None:
+    """Copy a database, as ``source`` sees it, into a new file (SQLite's online backup)."""
+    if path.exists():
+        raise StoreError(f"backup {path}: exists already; give a new path")
+    with _new_file(path) as temporary, contextlib.closing(_plain(temporary)) as target:
+        source.backup(target)
+
+
+def _plain(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        connection.close()
+        raise StoreError(
+            f"store {path}: its file system cannot share memory between processes "
+            f"(journal mode {mode!r}); choose a local folder"
+        )
+    return connection
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[Path]:
+    """An empty file of mode 0600 to fill, which stands at ``path`` afterwards.
+
+    It is filled under a temporary name and linked into place, so that an empty or half-made
+    file is never seen there. A file that another process put there meanwhile stays.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        with mapped(path), contextlib.closing(sqlite3.connect(temporary)) as connection:
-            connection.isolation_level = None
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            if mode != "wal":
-                raise StoreError(
-                    f"store {path}: its file system cannot share memory between processes "
-                    f"(journal mode {mode!r}); choose a local folder"
-                )
-            connection.execute("BEGIN IMMEDIATE")
-            migrate(connection)
-            connection.execute("COMMIT")
+        with mapped(path):
+            yield temporary
         reach("create:schema")
         try:
             os.link(temporary, path)
@@ -346,13 +368,14 @@ def _create(path: Path) -> None:
         except OSError:  # no hard links here
             if not path.exists():
                 os.rename(temporary, path)
-        reach("create:link")
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
     except OSError as error:
+        if isinstance(error, RSMError):
+            raise
         raise StoreError(
             f"store {path}: cannot be made ({error.strerror}); check that its folder exists, "
             "may be written and has room"

@@ -30,6 +30,7 @@ from rsm_fast.store.records import (
     check_features,
     check_turn,
     chunk_from_row,
+    damaged,
     first_pk,
     last_pk,
     text_crc,
@@ -54,7 +55,8 @@ _CHUNKS: Final = (
 _BARE_CHUNKS: Final = f"SELECT {CHUNK_COLUMNS} FROM chunks c "
 _TURNS: Final = f"SELECT {TURN_COLUMNS} FROM turns t "
 NAMESPACE_COLUMNS: Final = (
-    "id, key, settings, generation, next_turn, next_chunk, next_auto, next_atom, log_floor, crc"
+    "id, key, salt, settings, generation, next_turn, next_chunk, next_auto, next_atom, "
+    "log_floor, crc"
 )
 _BATCH: Final = 1000
 _MAX_MARKS: Final = 512
@@ -134,8 +136,8 @@ class Reader:
         """Those of the ids that were deleted, and therefore may not be used again."""
         if not self._one("SELECT 1 FROM tombstones WHERE namespace = ? LIMIT 1", (ns,)):
             return set()
-        key = self._uuid()
-        digests = {id_digest(key, ns, id_): id_ for id_ in ids}
+        salt = self._salt(ns)
+        digests = {id_digest(salt, id_): id_ for id_ in ids}
         sql = "SELECT digest FROM tombstones WHERE namespace = ? AND digest IN "
         rows = (
             row
@@ -414,6 +416,25 @@ class Reader:
         )
         return dict(self._all(sql, (ns,)))
 
+    # -- housekeeping -------------------------------------------------------------------
+
+    def snapshot_name(self, ns: int) -> tuple[int, bytes] | None:
+        """Generation and token of the sidecar snapshot that belongs to the namespace."""
+        row = self._one("SELECT * FROM snapshots WHERE namespace = ?", (ns,))
+        if row is None:
+            return None
+        if text_crc(*row[:-1]) != row[-1]:
+            raise damaged("snapshot name of namespace", ns)
+        return row[1], row[2]
+
+    def unstaged_chunks(self, ns: int, limit: int) -> list[int]:
+        """Pks of up to ``limit`` chunks without a vector of the next embedder, ascending."""
+        sql = (
+            "SELECT c.pk FROM chunks c LEFT JOIN staged_vectors s ON s.chunk = c.pk "
+            "WHERE c.pk BETWEEN ? AND ? AND s.chunk IS NULL ORDER BY c.pk LIMIT ?"
+        )
+        return [pk for (pk,) in self._all(sql, (first_pk(ns), last_pk(ns), limit))]
+
     # -- plumbing -----------------------------------------------------------------------
 
     def _state(self, ns: int) -> tuple[NamespaceRecord, tuple[int, ...]]:
@@ -428,10 +449,10 @@ class Reader:
             check_chunk(row)
             yield row
 
-    def _uuid(self) -> bytes:
-        row = self._one("SELECT uuid, crc FROM store")
-        if row is None or zlib.crc32(row[0]) != row[1]:
-            raise CorruptStoreError("the store's own row is damaged; run `rsm-fast doctor`")
+    def _salt(self, ns: int) -> bytes:
+        row = self._one("SELECT salt FROM namespaces WHERE id = ?", (ns,))
+        if row is None:
+            raise _purged(ns)
         return bytes(row[0])
 
     def _one(self, sql: str, params: Sequence[Any] | Params = ()) -> tuple[Any, ...] | None:
@@ -469,29 +490,24 @@ class Reader:
 def namespace_from_row(row: tuple[Any, ...]) -> tuple[NamespaceRecord, tuple[int, ...]]:
     """A namespace, and its counters: generation, next turn, chunk, id, atom, floor of the log."""
     if text_crc(*row[:-1]) != row[-1]:
-        raise CorruptStoreError(
-            f"namespace {row[0]}: stored bytes do not match their checksum; run `rsm-fast doctor`"
-        )
-    ns, key, settings, generation, _, _, next_auto, next_atom, _, _ = row
+        raise damaged("namespace", row[0])
+    ns, key, _, settings, generation, _, _, next_auto, next_atom, _, _ = row
     record = NamespaceRecord(ns, key, json.loads(settings), generation, next_auto, next_atom)
-    return record, row[3:-1]
+    return record, row[4:-1]
 
 
 def array_from_row(row: tuple[Any, ...]) -> npt.NDArray[Any]:
     """An array from its row in table ``arrays``."""
     ns, name, dtype, shape, data, crc = row
     if text_crc(ns, name, dtype, shape, zlib.crc32(data)) != crc:
-        raise CorruptStoreError(
-            f"array {name!r} of namespace {ns}: stored bytes do not match their checksum; "
-            "run `rsm-fast doctor`"
-        )
+        raise damaged(f"array {name!r} of namespace", ns)
     return np.frombuffer(data, np.dtype(dtype)).reshape(json.loads(shape)).copy()
 
 
-def id_digest(key: bytes, ns: int, id_: str) -> bytes:
+def id_digest(salt: bytes, id_: str) -> bytes:
     """What a tombstone keeps of an id: a keyed hash of 16 bytes and its CRC32."""
     try:
-        digest = blake2b(f"{ns}\0{id_}".encode(), digest_size=16, key=key).digest()
+        digest = blake2b(id_.encode(), digest_size=16, key=salt).digest()
     except UnicodeEncodeError:
         raise InvalidInputError(f"id: expected valid Unicode, got {id_!r}") from None
     return digest + zlib.crc32(digest).to_bytes(4, "little")

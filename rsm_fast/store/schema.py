@@ -6,9 +6,7 @@ changed: a new version appends one.
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
-import zlib
 from collections.abc import Callable
 from typing import Final
 
@@ -20,21 +18,16 @@ __all__ = [
     "check_identity",
     "check_objects",
     "migrate",
-    "store_crc",
     "user_version",
 ]
 
 APPLICATION_ID: Final = 0x52534D46  # "RSMF"
 
 _V1: Final = (
-    """CREATE TABLE store (
-  id INTEGER PRIMARY KEY CHECK (id = 1),
-  uuid BLOB NOT NULL,
-  crc INTEGER NOT NULL
-) STRICT""",
     """CREATE TABLE namespaces (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   key TEXT NOT NULL UNIQUE,
+  salt BLOB NOT NULL,
   settings TEXT NOT NULL,
   generation INTEGER NOT NULL,
   next_turn INTEGER NOT NULL,
@@ -111,6 +104,12 @@ _V1: Final = (
   chunk INTEGER NOT NULL,
   PRIMARY KEY (namespace, generation, chunk)
 ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE snapshots (
+  namespace INTEGER PRIMARY KEY REFERENCES namespaces (id),
+  generation INTEGER NOT NULL,
+  token BLOB NOT NULL,
+  crc INTEGER NOT NULL
+) STRICT""",
     """CREATE TABLE tombstones (
   namespace INTEGER NOT NULL REFERENCES namespaces (id),
   digest BLOB NOT NULL,
@@ -122,17 +121,10 @@ _V1: Final = (
 def _to_version_1(connection: sqlite3.Connection) -> None:
     for statement in _V1:
         connection.execute(statement)
-    uuid = secrets.token_bytes(16)
-    connection.execute("INSERT INTO store VALUES (1, ?, ?)", (uuid, store_crc(uuid)))
 
 
 _MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_to_version_1,)
 VERSION: Final = len(_MIGRATIONS)
-
-
-def store_crc(uuid: bytes) -> int:
-    """CRC32 of the row of table ``store``."""
-    return zlib.crc32(uuid)
 
 
 def user_version(connection: sqlite3.Connection) -> int:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import numpy.typing as npt
 
 from rsm_fast.errors import InvalidInputError, StoreLockedError
-from rsm_fast.store.connections import Connections, Synchronous
+from rsm_fast.store.connections import Connections, Synchronous, copy_into
 from rsm_fast.store.failures import mapped
 from rsm_fast.store.points import reach
 from rsm_fast.store.reader import Reader
+from rsm_fast.store.snapshots import (
+    Snapshot,
+    read_snapshot,
+    remove_snapshots,
+    snapshot_folder,
+    snapshot_path,
+    write_snapshot,
+)
 from rsm_fast.store.writer import Writer
 
 __all__ = ["Store"]
@@ -103,17 +114,15 @@ class Store:
             reach("write:committed")
 
     def file_bytes(self) -> int:
-        """Size on disk, write-ahead log included; in RAM the size of SQLite's pages."""
+        """Size on disk, write-ahead log and snapshots included; in RAM that of all pages."""
         if self.path is None:
             with self._connections.reading() as connection:
                 (pages,) = connection.execute("PRAGMA page_count").fetchone()
                 (size,) = connection.execute("PRAGMA page_size").fetchone()
             return int(pages) * int(size)
-        return sum(
-            file.stat().st_size
-            for suffix in ("", "-wal", "-shm")
-            if (file := Path(f"{self.path}{suffix}")).exists()
-        )
+        files = [Path(f"{self.path}{suffix}") for suffix in ("", "-wal", "-shm")]
+        files += snapshot_folder(self.path).glob("*.snap")
+        return sum(file.stat().st_size for file in files if file.exists())
 
     def compact(self) -> None:
         """Give back free space, and leave no trace of what was deleted in any file.
@@ -139,6 +148,7 @@ class Store:
                 reach("compact:vacuumed")
                 if self.path is None:
                     return
+                remove_snapshots(self.path)
                 busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise StoreLockedError(
@@ -146,6 +156,57 @@ class Store:
                     "the time-out, so it could not be emptied; call compact again"
                 )
             reach("compact:truncated")
+
+    def save_snapshot(
+        self, ns: int, generation: int, arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> bool:
+        """Keep derived arrays of a namespace beside the store, to open it faster next time.
+
+        Parameters
+        ----------
+        generation : int
+            The generation of the namespace that the arrays belong to.
+        arrays : mapping of str to ndarray of numbers
+
+        Returns
+        -------
+        bool
+            False in RAM, where there is nothing to save.
+        """
+        if self.path is None:
+            return False
+        token = secrets.token_bytes(16)
+        write_snapshot(snapshot_path(self.path, ns), token, arrays)
+        with self.write() as writer:
+            writer.name_snapshot(ns, generation, token)
+        return True
+
+    def load_snapshot(self, ns: int) -> Snapshot | None:
+        """The arrays that `save_snapshot` kept last; None if there are none to rely on.
+
+        What was committed after `Snapshot.generation` is for `Reader.changes_since`.
+        """
+        if self.path is None:
+            return None
+        with self.read() as reader:
+            named = reader.snapshot_name(ns)
+        if named is None:
+            return None
+        generation, token = named
+        arrays = read_snapshot(snapshot_path(self.path, ns), token)
+        return None if arrays is None else Snapshot(generation, arrays)
+
+    def backup(self, target: str | Path) -> None:
+        """Copy the store, as it is now, into a new file; readers and writers go on meanwhile.
+
+        Raises
+        ------
+        StoreError
+            If the target exists or cannot be written.
+        """
+        path = Path(target).expanduser().absolute()
+        with self._connections.reading() as connection:
+            copy_into(connection, path)
 
     def close(self) -> None:
         """Close the store; closing twice is fine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from rsm_fast.store.records import (
     NamespaceRecord,
     TurnRecord,
     chunk_crc,
+    damaged,
     features_crc,
     first_pk,
     last_pk,
@@ -84,9 +86,10 @@ class Writer(Reader):
         with mapped(self._path):
             try:
                 cursor = self._connection.execute(
-                    "INSERT INTO namespaces (key, settings, generation, next_turn, next_chunk, "
-                    "next_auto, next_atom, log_floor, crc) VALUES (?, ?, 0, 1, 1, 1, 0, 0, 0)",
-                    (key, json.dumps(settings, ensure_ascii=False, allow_nan=False)),
+                    "INSERT INTO namespaces (key, salt, settings, generation, next_turn, "
+                    "next_chunk, next_auto, next_atom, log_floor, crc) "
+                    "VALUES (?, ?, '{}', 0, 1, 1, 1, 0, 0, 0)",
+                    (key, secrets.token_bytes(16)),
                 )
             except sqlite3.IntegrityError:
                 raise ConflictError(f"namespace {key!r}: exists already") from None
@@ -145,7 +148,7 @@ class Writer(Reader):
                 "UPDATE turns SET superseded_by = NULL WHERE superseded_by BETWEEN ? AND ?",
                 (low, high),
             )
-            for table in ("turns", "arrays", "changes", "tombstones"):
+            for table in ("turns", "arrays", "changes", "snapshots", "tombstones"):
                 execute(f"DELETE FROM {table} WHERE namespace = ?", (ns,))
             execute("DELETE FROM namespaces WHERE id = ?", (ns,))
         del self._states[ns], self._records[ns]
@@ -203,7 +206,7 @@ class Writer(Reader):
         replaced in the same transaction.
         """
         self._touch(ns)
-        key = self._uuid()
+        salt = self._salt(ns)
         for pk in pks:
             with mapped(self._path):
                 for row in self._connection.execute(
@@ -218,7 +221,7 @@ class Writer(Reader):
                     raise NotFoundError(f"turn {pk}: no such turn in namespace {ns}")
                 self._connection.execute(
                     "INSERT OR IGNORE INTO tombstones VALUES (?,?)",
-                    (ns, id_digest(key, ns, row[0])),
+                    (ns, id_digest(salt, row[0])),
                 )
         reach("write:deleted")
 
@@ -260,6 +263,7 @@ class Writer(Reader):
                 [(span[0], chunk.pk) for span in chunk.spans],
             )
             execute(_PUT_FEATURES, _features(chunk.pk, chunk))
+            execute("DELETE FROM staged_vectors WHERE chunk = ?", (chunk.pk,))
         self._log(ns, [chunk.pk])
 
     def set_atoms(self, ns: int, atoms: Iterable[tuple[int, int | None]]) -> None:
@@ -288,6 +292,68 @@ class Writer(Reader):
                 _PUT_FEATURES, [_features(chunk.pk, chunk) for chunk in chunks]
             )
         self._log(ns, wanted)
+
+    def stage_vectors(self, ns: int, vectors: Iterable[tuple[int, bytes]]) -> None:
+        """Put aside vectors of the next embedder, by chunk pk; nothing else sees them yet.
+
+        So a namespace can be embedded anew step by step, and stays usable meanwhile.
+        """
+        low, high = first_pk(ns), last_pk(ns)
+        with mapped(self._path):
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO staged_vectors VALUES (?,?,?)",
+                [(pk, data, features_crc(pk, b"", 0, data)) for pk, data in vectors],
+            )
+            stray = "SELECT chunk FROM staged_vectors WHERE chunk NOT IN (SELECT pk FROM chunks)"
+            if self._one(f"{stray} AND chunk BETWEEN ? AND ? LIMIT 1", (low, high)):
+                raise NotFoundError("stage_vectors: a chunk does not exist (any more)")
+
+    def adopt_staged(self, ns: int) -> None:
+        """Make the vectors put aside the real ones, all at once.
+
+        Raises
+        ------
+        InvalidInputError
+            If a chunk has none yet.
+        """
+        if self.unstaged_chunks(ns, 1):
+            raise InvalidInputError("adopt_staged: some chunks have no staged vector yet")
+        self._touch(ns)
+        bounds = (first_pk(ns), last_pk(ns))
+        sql = (
+            "SELECT f.chunk, f.terms, f.analyser, s.data, s.crc FROM features f "
+            "JOIN staged_vectors s ON s.chunk = f.chunk WHERE f.chunk > ? AND f.chunk <= ? "
+            "ORDER BY f.chunk LIMIT 1000"
+        )
+        low = bounds[0]
+        while rows := self._all(sql, (low, bounds[1])):
+            for pk, _, _, data, crc in rows:
+                if features_crc(pk, b"", 0, data) != crc:
+                    raise damaged("staged vector of chunk", pk)
+            with mapped(self._path):
+                self._connection.executemany(
+                    _PUT_FEATURES,
+                    [(*row[:4], features_crc(row[0], *row[1:4])) for row in rows],
+                )
+            self._log(ns, [row[0] for row in rows])
+            low = rows[-1][0]
+        self.drop_staged(ns)
+
+    def drop_staged(self, ns: int) -> None:
+        """Throw away the vectors that were put aside."""
+        with mapped(self._path):
+            self._connection.execute(
+                "DELETE FROM staged_vectors WHERE chunk BETWEEN ? AND ?",
+                (first_pk(ns), last_pk(ns)),
+            )
+
+    def name_snapshot(self, ns: int, generation: int, token: bytes) -> None:
+        """Say which sidecar snapshot belongs to the namespace. Not a change of its content."""
+        with mapped(self._path):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO snapshots VALUES (?,?,?,?)",
+                (ns, generation, token, text_crc(ns, generation, token)),
+            )
 
     def delete_chunks(self, ns: int, pks: Iterable[int]) -> None:
         """Remove chunks; their turns stay."""
@@ -320,13 +386,13 @@ class Writer(Reader):
                 record = self._records[ns]
                 settings = json.dumps(record.settings, ensure_ascii=False, allow_nan=False)
                 fields = (
-                    ns, record.key, settings, state.generation, state.next_turn,
+                    ns, record.key, self._salt(ns), settings, state.generation, state.next_turn,
                     state.next_chunk, state.next_auto, state.next_atom, state.floor,
                 )  # fmt: skip
                 self._connection.execute(
-                    "UPDATE namespaces SET settings = ?3, generation = ?4, next_turn = ?5, "
-                    "next_chunk = ?6, next_auto = ?7, next_atom = ?8, log_floor = ?9, crc = ?10 "
-                    "WHERE id = ?1 AND key = ?2",
+                    "UPDATE namespaces SET key = ?2, salt = ?3, settings = ?4, generation = ?5, "
+                    "next_turn = ?6, next_chunk = ?7, next_auto = ?8, next_atom = ?9, "
+                    "log_floor = ?10, crc = ?11 WHERE id = ?1",
                     (*fields, text_crc(*fields)),
                 )
 
