@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from rsm_fast.packing.fold import REFERENCE_TOKENS
+from rsm_fast.packing.fold import expected_saving
 from rsm_fast.packing.layout import Entry, Frame, Layout, LayoutName
 from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece
-from rsm_fast.packing.render import NOTHING, Rendered, render
+from rsm_fast.packing.render import Rendering
 from rsm_fast.packing.templates import MARKDOWN, TemplateLike, get_template
 from rsm_fast.tokens import TokenCounter, WordPieceCounter
 
@@ -19,9 +18,9 @@ MAX_MISSES: Final = 64
 """Pieces in a row that did not fit, after which no more are tried."""
 MAX_OMITTED: Final = 200
 """Left-out chunks that ``explain`` reports at most."""
-_LEAST_ROOM: Final = 4  # below this many tokens of room another round does not pay
-_ROUNDS: Final = 4
-_SLACK: Final = 0.03  # room left by an estimate that is worth a second count
+_ROUNDS: Final = 3  # times that room found by folding is filled again
+_LEAST_ROOM: Final = 6  # tokens of room below which that does not pay
+_SLACK: Final = 0.03  # share of the budget left by an estimate that is worth a second count
 
 _Key: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -67,10 +66,14 @@ def fill(
         ``counter(text) <= budget`` holds for its text.
     """
     frame = Frame(get_template(template), counter)
-    return _Filler(frame, layout, budget, fold=fold, explain=explain).run(iter(pieces))
+    filler = _Filler(frame, layout, budget, fold=fold, explain=explain)
+    filler.admit(pieces)
+    return filler.result(*filler.write())
 
 
 class _Filler:
+    """One pack being filled."""
+
     def __init__(
         self, frame: Frame, layout: LayoutName, budget: int, *, fold: bool, explain: bool
     ) -> None:
@@ -81,37 +84,28 @@ class _Filler:
         self.layout = Layout(layout, frame)
         self.considered = 0
         self.admitted: list[Entry] = []
-        self._room = budget - frame.notice
+        self.room = budget - frame.notice
         # Tokens that folding is believed to save, and what the last rendering corrected.
-        self._believed = 0
-        self._correction = 0
-        self._seen: Counter[str] = Counter()
+        self.believed = 0
+        self.correction = 0
+        self._seen: dict[str, int] = {}
         self._by_text: dict[_Key, Entry] = {}
         self._skipped: list[tuple[Piece, int, int]] = []
         self._reasons: dict[int, str] = {}
 
-    def run(self, source: Iterator[Piece]) -> Filled:
-        if self._room <= 0:
-            return self._result(NOTHING)
-        self._admit(source)
-        if not self.frame.counter.additive:
-            return self._result(self._counted())
-        rendered = self._exact()
-        if not isinstance(self.frame.counter, WordPieceCounter):
-            # The promise is about newlines; the frame also joins parts within a line.
-            rendered = self._capped(rendered)
-        return self._result(rendered)
-
     # -- admission ---------------------------------------------------------------------------
 
     @property
-    def _used(self) -> int:
-        return self.layout.tokens - self._believed + self._correction
+    def used(self) -> int:
+        """Tokens in use beside the notice, as far as known before rendering."""
+        return self.layout.tokens - self.believed + self.correction
 
-    def _admit(self, source: Iterator[Piece]) -> None:
-        """Take pieces until the source ends or nothing has fitted for a long time."""
+    def admit(self, pieces: Iterable[Piece]) -> None:
+        """Take pieces until they end or nothing has fitted for a long time."""
+        if self.room <= 0:
+            return
         misses = 0
-        for piece in source:
+        for piece in pieces:
             self.considered += 1
             if self._try(piece, self.considered):
                 misses = 0
@@ -123,183 +117,169 @@ class _Filler:
     def _retry(self) -> bool:
         """Try again what did not fit before; True if something does now."""
         skipped, self._skipped = self._skipped, []
-        grown = False
+        admitted = len(self.admitted)
         for piece, added, rank in skipped:
-            if added <= self._room - self._used:
-                grown |= self._try(piece, rank)
-            else:
+            if added > self.room - self.used or _text_key(piece) in self._by_text:
                 self._skipped.append((piece, added, rank))
-        return grown
+            else:
+                self._try(piece, rank)
+        return len(self.admitted) > admitted
 
     def _try(self, piece: Piece, rank: int) -> bool:
         if piece.step is None:
             twin = self._by_text.get(_text_key(piece))
             if twin is not None:
                 return self._add_copy(twin, piece, rank)
+        room = self.room - self.used
+        if not self.believed:
+            # Nothing repeats so far, so what is too long as it is gets no closer look.
+            least = sum([sum(span.line_tokens) for span in piece.spans])
+            if least > room:
+                self._skip(piece, least, rank, f"needs over {least} tokens, {room} left")
+                return False
         entry = Entry(piece, self.frame, rank)
-        saved = self._saving(entry) if self.fold else 0
-        added = self.layout.added_by(entry) - saved
-        room = self._room - self._used
-        if added > room:
-            self._skip(piece, added, rank, f"needs {added} tokens, {max(room, 0)} left")
-            return False
-        self._insert(entry, added, saved)
-        return True
-
-    def _skip(self, piece: Piece, added: int, rank: int, reason: str) -> None:
-        self._skipped.append((piece, added, rank))
-        if self.explain:
-            self._reasons[piece.row] = reason
-
-    def _insert(self, entry: Entry, added: int, saved: int) -> None:
-        self.layout.insert(entry, added + saved)
-        self.admitted.append(entry)
-        entry.added = added
-        entry.saved = saved
-        self._believed += saved
-        if entry.piece.step is None:
-            self._by_text[_text_key(entry.piece)] = entry
         if self.fold:
-            for lines in entry.lines():
-                self._seen.update(lines)
-
-    def _cut(self, number: int = 1) -> None:
-        """Take out the entries that were admitted last."""
-        for _ in range(min(number, len(self.admitted))):
-            entry = self.admitted.pop()
-            self.layout.remove(entry)
-            self._believed -= entry.saved
-            if self.fold:
-                for lines in entry.lines():
-                    self._seen.subtract(lines)
-            if entry.piece.step is None:
-                del self._by_text[_text_key(entry.piece)]
-            for piece in entry.pieces:
-                self._skip(piece, entry.added, entry.rank, "cut again: the whole was too long")
+            entry.saved = sum([expected_saving(turn, self._seen) for turn in entry.turns])
+        entry.added = self.layout.added_by(entry) - entry.saved
+        if entry.added > room:
+            self._skip(piece, entry.added, rank, f"needs {entry.added} tokens, {room} left")
+            return False
+        self.layout.insert(entry, entry.added + entry.saved)
+        self.admitted.append(entry)
+        self.believed += entry.saved
+        if piece.step is None:
+            self._by_text[_text_key(piece)] = entry
+        if self.fold:
+            seen = self._seen
+            for turn in entry.turns:
+                for _, line, _ in turn.marks:
+                    seen[line] = seen.get(line, 0) + 1
+        return True
 
     def _add_copy(self, entry: Entry, piece: Piece, rank: int) -> bool:
         """Count a byte-equal chunk instead of writing it again."""
-        before = self.layout.tokens
+        before = self.used
         self.layout.remove(entry)
         entry.add_copy(piece)
         self.layout.insert(entry)
-        if self._used <= self._room:
+        if self.used <= max(self.room, before):
             return True
-        added = self.layout.tokens - before
+        added = self.used - before
         self.layout.remove(entry)
         entry.drop_copy()
         self.layout.insert(entry)
         self._skip(piece, added, rank, f"byte-equal copy of {entry.piece.id}, no room to say so")
         return False
 
-    def _saving(self, entry: Entry) -> int:
-        """Tokens that references are believed to save if ``entry`` is admitted."""
-        seen = self._seen
-        saved = 0
-        for span, lines in zip(entry.piece.spans, entry.lines(), strict=True):
-            run = 0
-            for line, tokens in zip(lines, span.line_tokens, strict=True):
-                if seen.get(line):
-                    run += tokens
-                else:
-                    if run > REFERENCE_TOKENS:
-                        saved += run - REFERENCE_TOKENS
-                    run = 0
-            if run > REFERENCE_TOKENS:
-                saved += run - REFERENCE_TOKENS
-        return saved
+    def _skip(self, piece: Piece, added: int, rank: int, reason: str) -> None:
+        self._skipped.append((piece, added, rank))
+        if self.explain:
+            self._reasons[piece.row] = reason
 
-    # -- rendering under the cap -------------------------------------------------------------
+    def _cut(self, number: int) -> None:
+        """Take out the entries that were admitted last."""
+        for _ in range(min(number, len(self.admitted))):
+            entry = self.admitted.pop()
+            self.layout.remove(entry)
+            self.believed -= entry.saved
+            if self.fold:
+                for turn in entry.turns:
+                    for _, line, _ in turn.marks:
+                        self._seen[line] -= 1
+                        if not self._seen[line]:
+                            del self._seen[line]
+            if entry.piece.step is None:
+                del self._by_text[_text_key(entry.piece)]
+            for piece in entry.pieces:
+                self._skip(piece, entry.added, entry.rank, "cut again: the whole was too long")
 
-    def _render(self) -> Rendered:
-        if not self.admitted:
-            return NOTHING
-        rendered = render(self.layout, self.frame, fold=self._believed > 0)
-        self._correction = rendered.tokens - (
-            self.frame.notice + self.layout.tokens - self._believed
-        )
-        return rendered
+    # -- writing under the cap ---------------------------------------------------------------
 
-    def _exact(self) -> Rendered:
-        """Render where counts add up, so that the sum of the parts is the count."""
-        rendered = self._render()
+    def write(self) -> tuple[Rendering, str, int]:
+        """The text and its tokens, at most the budget."""
+        counter = self.frame.counter
+        if not counter.additive:
+            return self._write_counted()
+        rendering = self._render()
         for _ in range(_ROUNDS):
-            room = self.budget - rendered.tokens
-            if not rendered.saved or room < _LEAST_ROOM or not self._retry():
+            room = self.budget - rendering.tokens
+            if not rendering.saved or room < _LEAST_ROOM or not self._retry():
                 break
-            rendered = self._render()
+            rendering = self._render()
         cut = 1
-        while rendered.tokens > self.budget:
+        while rendering.tokens > self.budget:
             self._cut(cut)
-            rendered = self._render()
+            rendering = self._render()
             cut *= 2
-        return rendered
+        if isinstance(counter, WordPieceCounter):
+            return rendering, rendering.write(), rendering.tokens
+        # The promise is about newlines; the frame also joins parts within a line.
+        return self._capped(rendering)
 
-    def _counted(self) -> Rendered:
-        """Render where only the count of the whole text is true."""
-        rendered = self._render()
-        if not rendered.text:
-            return rendered
-        estimate, count = rendered.tokens, self.frame.counter(rendered.text)
+    def _write_counted(self) -> tuple[Rendering, str, int]:
+        """Write where only the count of the whole text is true."""
+        rendering = self._render()
+        text = rendering.write()
+        count = self.frame.counter(text) if text else 0
         if count > self.budget:
-            target = estimate * self.budget // count - 2
-            self._cut()
-            while self.admitted and self.frame.notice + self._used > target:
-                self._cut()
+            target = rendering.tokens * self.budget // count - 2 - self.frame.notice
+            self._cut(1)
+            while self.admitted and self.used > target:
+                self._cut(1)
             return self._capped(self._render())
-        rendered = rendered.counted(count)
-        if self.budget - count > max(_SLACK * self.budget, _LEAST_ROOM):
-            self._room = estimate * self.budget // max(count, 1) - self.frame.notice - 2
+        if text and self.budget - count > max(_SLACK * self.budget, _LEAST_ROOM):
+            estimate = rendering.tokens * self.budget // max(count, 1)
+            self.room = estimate - 2 - self.frame.notice
             if self._retry():
                 larger = self._render()
-                count = self.frame.counter(larger.text)
-                if count <= self.budget:
-                    return larger.counted(count)
-        return rendered
+                larger_text = larger.write()
+                larger_count = self.frame.counter(larger_text)
+                if larger_count <= self.budget:
+                    return larger, larger_text, larger_count
+        return rendering, text, count
 
-    def _capped(self, rendered: Rendered) -> Rendered:
-        """Count the whole text and cut chunks until it fits."""
+    def _capped(self, rendering: Rendering) -> tuple[Rendering, str, int]:
+        """Count the whole text, and cut chunks until it fits."""
         cut = 1
-        while rendered.text:
-            count = self.frame.counter(rendered.text)
+        while text := rendering.write():
+            count = self.frame.counter(text)
             if count <= self.budget:
-                return rendered.counted(count)
+                return rendering, text, count
             self._cut(cut)
-            rendered = self._render()
+            rendering = self._render()
             cut *= 2
-        return rendered
+        return rendering, "", 0
+
+    def _render(self) -> Rendering:
+        rendering = Rendering(self.layout, self.frame, fold=self.believed > 0)
+        self.correction = self.believed - rendering.saved
+        return rendering
 
     # -- result ------------------------------------------------------------------------------
 
-    def _result(self, rendered: Rendered) -> Filled:
+    def result(self, rendering: Rendering, text: str, tokens: int) -> Filled:
+        """What `fill` returns."""
         packed = []
-        standing = set()
-        for entry, copies in rendered.entries:
-            standing.add(entry.piece.row)
+        rows = set()
+        for entry in rendering.entries:
+            piece = entry.piece
+            copies = len(entry.pieces)
             reason = ""
             if self.explain:
-                score = entry.piece.score
-                reason = f"rank {entry.rank}, score {score:.4g}: adds {entry.added} tokens"
+                rows.add(piece.row)
+                reason = f"rank {entry.rank}, score {piece.score:.4g}: adds {entry.added} tokens"
                 if copies > 1:
                     reason += f"; stands for {copies} byte-equal chunks"
-            ids = tuple(piece.id for piece in entry.pieces[:copies])
-            alone = entry.alone(self.frame)
-            packed.append(PackedPiece(entry.piece, alone, copies, ids, reason))
+            ids = (piece.id,) if copies == 1 else tuple(copy.id for copy in entry.pieces)
+            packed.append(PackedPiece(piece, entry.alone(self.frame), copies, ids, reason))
         omitted = []
         if self.explain:
-            left = [piece for piece, _, _ in self._skipped if piece.row not in standing]
+            left = [piece for piece, _, _ in self._skipped if piece.row not in rows]
             for piece in left[:MAX_OMITTED]:
                 alone = Entry(piece, self.frame, 0).alone(self.frame)
                 omitted.append(Omitted(piece, alone, self._reasons[piece.row]))
-        return Filled(
-            rendered.text,
-            rendered.tokens,
-            tuple(packed),
-            tuple(omitted),
-            self.considered,
-            rendered.saved,
-        )
+        return Filled(text, tokens, tuple(packed), tuple(omitted), self.considered, rendering.saved)
 
 
 def _text_key(piece: Piece) -> _Key:
-    return tuple((span.role, span.text) for span in piece.spans)
+    return tuple([(span.role, span.text) for span in piece.spans])

@@ -14,21 +14,68 @@ latest one above is meant. `rsm_fast.packing.unfold` gives the chunks back.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Container, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["REFERENCE_TOKENS", "FoldedTurn", "FoldTurn", "fold", "printed_step"]
+__all__ = [
+    "FoldedTurn",
+    "Mark",
+    "Run",
+    "TurnLines",
+    "expected_saving",
+    "fold",
+    "printed_step",
+    "reference",
+]
 
-# What admission charges for a reference before the layout is known, and about what the
-# longest form costs ("lines 14-16 as in step 123").
-REFERENCE_TOKENS: Final = 8
+# Tokens of the four forms with a label of two words (WordPiece); a line that costs no more
+# than the cheapest of them is never the start of a reference.
 _WHOLE: Final = 4
 _REST: Final = 5
 _LINE: Final = 6
 _LINES: Final = 8
 _NEW_LABEL: Final = 2
+# Only the first marks of a turn are tried as the start of its rest: the cost of looking
+# stays linear in the length of a turn.
+_MAX_RESTS: Final = 32
 _STEP: Final = re.compile(r"(?i)step (-?[0-9]{1,18})(?![0-9])")
+
+
+# Number, text and tokens of a line that is long enough to be worth a reference. (A plain
+# tuple: a pack makes hundreds, and a named one takes ten times as long to make.)
+Mark: TypeAlias = tuple[int, str, int]
+
+
+class TurnLines:
+    """The lines of a turn, and those worth a reference.
+
+    Attributes
+    ----------
+    text : str
+    tokens : sequence of int
+        Tokens of each line.
+    marks : list of Mark
+        Lines that cost more than a reference to them.
+    """
+
+    __slots__ = ("_lines", "marks", "text", "tokens")
+
+    def __init__(self, text: str, tokens: Sequence[int]) -> None:
+        self.text = text
+        self.tokens = tokens
+        self._lines: list[str] | None = None
+        if len(tokens) == 1:
+            self.marks = [(0, text, tokens[0])] if tokens[0] > _LINE else []
+        else:
+            lines = self.lines
+            self.marks = [(at, lines[at], cost) for at, cost in enumerate(tokens) if cost > _LINE]
+
+    @property
+    def lines(self) -> list[str]:
+        r"""``text.split("\n")``."""
+        if self._lines is None:
+            self._lines = self.text.split("\n")
+        return self._lines
 
 
 def printed_step(text: str) -> str | None:
@@ -37,131 +84,188 @@ def printed_step(text: str) -> str | None:
     return None if match is None else f"step {int(match[1])}"
 
 
-@dataclass(slots=True)
-class FoldTurn:
-    """A turn to fold: its lines, their tokens, and its step label if one is printed."""
+def expected_saving(turn: TurnLines, seen: Container[str]) -> int:
+    """Tokens that references will save in a turn, before the layout is known.
 
-    lines: Sequence[str]
-    tokens: Sequence[int]
-    step: str | None
+    Parameters
+    ----------
+    turn : TurnLines
+    seen : container of str
+        The marked lines that the pack has.
+    """
+    saved = run = lines = 0
+    for _, line, tokens in turn.marks:
+        if line in seen:
+            run += tokens
+            lines += 1
+        elif run:
+            saved += run - (_LINE if lines == 1 else _LINES)
+            run = lines = 0
+    if run:
+        # The last lines of a turn are mostly the last lines of the other one, too.
+        saved += run - _LINE
+    return saved
 
 
-@dataclass(slots=True)
+class Run(NamedTuple):
+    """Lines ``start`` to ``stop`` (excluded) of turn ``target``; None: the turn's own."""
+
+    target: int | None
+    start: int
+    stop: int
+
+
 class FoldedTurn:
-    """Parts of a folded turn, in order.
+    """What is written of a turn.
 
     Attributes
     ----------
-    parts : list
-        ``(None, start, stop)`` for own lines written out; ``(target, start, stop)`` for lines
-        of turn number ``target``, written as a reference.
-    item : bool
-        Whether a reference needs an item label here.
+    runs : list of Run
+        Own lines and references, in order; together they are the turn.
     saved : int
-        Tokens of the lines that are not written out.
+        Tokens of the lines that references stand for; 0 where the turn is written out.
+    labelled : bool
+        Whether some reference needs an item label here.
     """
 
-    parts: list[tuple[int | None, int, int]] = field(default_factory=list)
-    item: bool = False
-    saved: int = 0
+    __slots__ = ("labelled", "runs", "saved")
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.saved = 0
+        self.labelled = False
 
 
-def fold(turns: Sequence[FoldTurn]) -> list[FoldedTurn]:
+def fold(turns: Sequence[TurnLines], steps: Sequence[str | None]) -> list[FoldedTurn]:
     """Find what can be written as a reference, going through the text from its start.
 
     A reference is made only where the lines it stands for cost more than it does. Its target
     is the first turn that has those lines.
+
+    Parameters
+    ----------
+    turns : sequence of TurnLines
+        All turns in the order of the text.
+    steps : sequence of str or None
+        The step label printed at each turn, if one is.
     """
-    folded: list[FoldedTurn] = []
-    suffixes: dict[tuple[int, int], int] = {}
-    places: dict[str, tuple[int, int]] = {}
-    labels: dict[str, int] = {}
-
-    def price(base: int, target: int) -> int | None:
-        """Tokens of a reference to a turn; None where its label now names another turn."""
-        step = turns[target].step
-        if step is None:
-            return base if folded[target].item else base + _NEW_LABEL
-        return base if labels[step] == target else None
-
+    folder = _Folder(turns, steps)
     for number, turn in enumerate(turns):
-        lines, tokens = turn.lines, turn.tokens
+        folder.fold(number, turn)
+    return folder.folded
+
+
+class _Folder:
+    """What has been read of a text: its turns, and where their lines stand."""
+
+    def __init__(self, turns: Sequence[TurnLines], steps: Sequence[str | None]) -> None:
+        self.turns = turns
+        self.steps = steps
+        self.folded: list[FoldedTurn] = []
+        # Turns by (line number, text from there on); marked lines that are written out.
+        self._rests: dict[tuple[int, str], int] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        self._latest: dict[str, int] = {}
+
+    def fold(self, number: int, turn: TurnLines) -> None:
+        """Fold the next turn."""
         result = FoldedTurn()
-        count = len(lines)
-        # Keys and tokens of each suffix of the turn, last line first.
-        keys: list[int] = [0] * count
-        rest: list[int] = [0] * (count + 1)
-        key = 0
-        for at in range(count - 1, -1, -1):
-            keys[at] = key = hash((lines[at], key))
-            rest[at] = rest[at + 1] + tokens[at]
-        at = start = 0
-        while at < count:
-            if rest[at] <= _WHOLE:
-                at = count
-                break
-            target = suffixes.get((at, keys[at]))
-            if target is not None and turns[target].lines[at:] == lines[at:]:
-                cost = price(_REST if at else _WHOLE, target)
-                if cost is not None and cost < rest[at]:
-                    _write(result, start, at)
-                    _refer(result, folded, turns, target, at, count, rest[at])
-                    at = start = count
-                    break
-            place = places.get(lines[at]) if tokens[at] else None
+        self.folded.append(result)
+        if turn.marks:
+            own = self._find(turn, result)
+            for at, line, _ in own:
+                self._places.setdefault(line, (number, at))
+            self._rests.setdefault((0, turn.text), number)
+        step = self.steps[number]
+        if step is not None:
+            self._latest[step] = number
+
+    def _find(self, turn: TurnLines, result: FoldedTurn) -> list[Mark]:
+        """Write the runs of a turn into ``result``; gives the marks that are written out."""
+        target = self._usable(self._rests, (0, turn.text))
+        if target is not None and self._price(_WHOLE, target) < sum(turn.tokens):
+            self._refer(result, target, 0, len(turn.tokens), sum(turn.tokens))
+            return []
+        own: list[Mark] = []
+        lines, tokens = turn.lines, turn.tokens
+        count = len(tokens)
+        written = 0
+        number = len(self.folded) - 1
+        for index, mark in enumerate(turn.marks):
+            at, line, _ = mark
+            if at < written:
+                continue
+            if 0 < at and index < _MAX_RESTS:
+                key = (at, "\n".join(lines[at:]))
+                target = self._usable(self._rests, key)
+                if target is not None:
+                    value = sum(tokens[at:])
+                    if self._price(_REST, target) < value:
+                        _write(result, written, at)
+                        self._refer(result, target, at, count, value)
+                        return own
+                else:
+                    self._rests[key] = number
+            place = self._usable_place(line)
             if place is not None:
                 target, first = place
-                other = turns[target].lines
-                length = 1
-                while (
-                    at + length < count
-                    and first + length < len(other)
-                    and lines[at + length] == other[first + length]
-                ):
-                    length += 1
+                length = _common(lines, at, self.turns[target].lines, first)
                 while length > 1 and not tokens[at + length - 1]:
                     length -= 1
-                cost = price(_LINE if length == 1 else _LINES, target)
-                value = rest[at] - rest[at + length]
-                if cost is not None and cost < value:
-                    _write(result, start, at)
-                    _refer(result, folded, turns, target, first, first + length, value)
-                    at = start = at + length
+                value = sum(tokens[at : at + length])
+                if self._price(_LINE if length == 1 else _LINES, target) < value:
+                    _write(result, written, at)
+                    self._refer(result, target, first, first + length, value)
+                    written = at + length
                     continue
-            at += 1
-        _write(result, start, count)
-        folded.append(result)
-        for own, first, last in result.parts:
-            if own is None:
-                for at in range(first, last):
-                    if tokens[at] > _LINE:
-                        places.setdefault(lines[at], (number, at))
-        for at in range(count):
-            if rest[at] > _WHOLE:
-                suffixes.setdefault((at, keys[at]), number)
-        if turn.step is not None:
-            labels[turn.step] = number
-    return folded
+            own.append(mark)
+        _write(result, written, count)
+        return own
+
+    def _usable(self, turns: dict[tuple[int, str], int], key: tuple[int, str]) -> int | None:
+        """The turn of a key, unless its label names another turn by now."""
+        target = turns.get(key)
+        if target is not None and self._stale(target):
+            del turns[key]
+            return None
+        return target
+
+    def _usable_place(self, line: str) -> tuple[int, int] | None:
+        place = self._places.get(line)
+        if place is not None and self._stale(place[0]):
+            del self._places[line]
+            return None
+        return place
+
+    def _stale(self, target: int) -> bool:
+        step = self.steps[target]
+        return step is not None and self._latest[step] != target
+
+    def _price(self, base: int, target: int) -> int:
+        """Tokens of a reference to a turn, with the label that it may need there."""
+        if self.steps[target] is None and not self.folded[target].labelled:
+            return base + _NEW_LABEL
+        return base
+
+    def _refer(self, result: FoldedTurn, target: int, start: int, stop: int, saved: int) -> None:
+        result.runs.append(Run(target, start, stop))
+        result.saved += saved
+        if self.steps[target] is None:
+            self.folded[target].labelled = True
 
 
 def _write(result: FoldedTurn, start: int, stop: int) -> None:
     if stop > start:
-        result.parts.append((None, start, stop))
+        result.runs.append(Run(None, start, stop))
 
 
-def _refer(
-    result: FoldedTurn,
-    folded: Sequence[FoldedTurn],
-    turns: Sequence[FoldTurn],
-    target: int,
-    start: int,
-    stop: int,
-    saved: int,
-) -> None:
-    result.parts.append((target, start, stop))
-    result.saved += saved
-    if turns[target].step is None:
-        folded[target].item = True
+def _common(a: Sequence[str], at: int, b: Sequence[str], first: int) -> int:
+    """How many lines are equal from ``a[at]`` and ``b[first]`` on."""
+    longest = min(len(a) - at, len(b) - first)
+    length = 1
+    while length < longest and a[at + length] == b[first + length]:
+        length += 1
+    return length
 
 
 def reference(label: str, start: int, stop: int, *, own: int, length: int) -> str:

@@ -9,22 +9,12 @@ from typing import Literal, TypeAlias
 
 from rsm_fast.instants import Instant
 from rsm_fast.packing.escape import ESCAPE, clean_label
-from rsm_fast.packing.fold import printed_step
+from rsm_fast.packing.fold import TurnLines, printed_step
 from rsm_fast.packing.pieces import Piece
 from rsm_fast.packing.templates import Template
 from rsm_fast.tokens import TokenCounter
 
-__all__ = [
-    "Entry",
-    "Frame",
-    "Layout",
-    "LayoutName",
-    "atom_text",
-    "day_of",
-    "ends_bare",
-    "first_label",
-    "inner_label",
-]
+__all__ = ["Entry", "Frame", "Layout", "LayoutName", "day_of", "ends_bare"]
 
 LayoutName: TypeAlias = Literal["atoms", "sessions", "flat"]
 _DAY_MICROS = 86_400_000_000
@@ -47,14 +37,16 @@ def day_of(instant: Instant) -> str:
 
 
 class Frame:
-    """Token costs of a template's frame lines for one counter."""
+    """The lines of a template's frame, and what they cost with one counter."""
 
     def __init__(self, template: Template, counter: TokenCounter) -> None:
         self.template = template
         self.counter = counter
         # A newline is free where counts add up over it; else it may cost a token.
-        self.newline = 0 if counter.additive else 1
+        self.newline = 0 if counter.additive else max(0, counter("a\na") - 2 * counter("a"))
         self._costs: dict[str, int] = {}
+        self._days: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
         self.notice = self.cost(template.notice)
         self.escape = self.cost(ESCAPE)
 
@@ -65,22 +57,24 @@ class Frame:
             cost = self._costs[text] = self.counter(text)
         return cost
 
-    def who(self, label: str) -> int:
+    def turn_cost(self, who: str) -> int:
         """Tokens of what stands before a turn's text."""
-        return self.cost(self.template.turn.format(who=label))
+        cost = self._turns.get(who)
+        if cost is None:
+            cost = self._turns[who] = self.counter(self.template.turn_start(who))
+        return cost
 
-    def day(self, day: str) -> int:
+    def day_cost(self, day: str) -> int:
         """Tokens of a day's header with its line break."""
-        return self.cost(self.template.day.format(day=day)) + self.newline
+        cost = self._days.get(day)
+        if cost is None:
+            cost = self.counter(self.template.day_line(day)) + self.newline
+            self._days[day] = cost
+        return cost
 
-    def atom(self, atom: int | None) -> int:
+    def atom_cost(self, atom: int | None) -> int:
         """Tokens of an atom's header with its line break."""
-        return self.cost(self.template.atom.format(atom=atom_text(atom))) + self.newline
-
-
-def atom_text(atom: int | None) -> str:
-    """How an atom's number is printed."""
-    return "-" if atom is None else str(atom)
+        return self.cost(self.template.atom_line(atom)) + self.newline
 
 
 class Entry:
@@ -94,25 +88,29 @@ class Entry:
         The copies, in the order in which they were offered; one for most chunks.
     piece : Piece
         The newest of them: it says where the entry stands.
+    key : tuple of int
+        Time and arrival: the order in a section.
+    day : str
+        Calendar day as printed.
+    first : Instant
+        When the first copy was said.
     step : str
         ``step 7``; empty where there is none, or where the text begins with it.
     roles : list of str
         Printed role of each turn.
     body : int
-        Tokens of the stored lines, escape characters and line breaks included.
-    inner : int
-        Tokens of the labels of all turns but the first.
+        Tokens of the stored lines with their escape characters, and of the labels of all
+        turns but the first.
     added, saved : int
         Tokens charged at admission, and what folding was believed to save of them.
     """
 
     __slots__ = (
-        "_lines",
+        "_turns",
         "added",
         "body",
         "day",
         "first",
-        "inner",
         "key",
         "piece",
         "pieces",
@@ -127,25 +125,22 @@ class Entry:
         self.pieces = [piece]
         self.first = piece.instant
         self.added = self.saved = 0
-        self._lines: list[list[str]] | None = None
+        self._turns: list[TurnLines] | None = None
         escaper = frame.template.escaper
-        body = inner = 0
+        body = 0
         roles: list[str] = []
         for span in piece.spans:
             text = span.text
             body += sum(span.line_tokens)
             if frame.newline:
                 body += frame.newline * (len(span.line_tokens) + 1)
-            if escaper.suspicious(text):
-                body += frame.escape * escaper.count(text)
-            if ends_bare(text):
-                body += frame.escape
+            if escapes := escaper.count(text) + ends_bare(text):
+                body += frame.escape * escapes
             role = clean_label(span.role)
             if roles:
-                inner += frame.who("" if role == roles[-1] else role)
+                body += frame.turn_cost("" if role == roles[-1] else role)
             roles.append(role)
         self.body = body
-        self.inner = inner
         self.roles = roles
         self.step = ""
         if piece.step is not None:
@@ -154,11 +149,12 @@ class Entry:
                 self.step = step
         self._stand(piece)
 
-    def lines(self) -> list[list[str]]:
-        """The stored lines of each turn."""
-        if self._lines is None:
-            self._lines = [span.text.split("\n") for span in self.piece.spans]
-        return self._lines
+    @property
+    def turns(self) -> list[TurnLines]:
+        """The turns as `rsm_fast.packing.fold` sees them."""
+        if self._turns is None:
+            self._turns = [TurnLines(span.text, span.line_tokens) for span in self.piece.spans]
+        return self._turns
 
     def add_copy(self, piece: Piece) -> None:
         """Count one more byte-equal chunk; the newest one says where the entry stands."""
@@ -175,12 +171,25 @@ class Entry:
 
     def alone(self, frame: Frame) -> int:
         """Tokens of the chunk rendered alone: roles and text, no headers."""
-        return frame.who(self.roles[0]) + self.inner + self.body
+        return frame.turn_cost(self.roles[0]) + self.body
 
-    def times(self) -> str:
-        """``(3 times since 2026-05-03)`` for copies, else empty."""
-        if len(self.pieces) == 1:
-            return ""
+    def label(self, before: Entry | None, item: str = "") -> str:
+        """What names the first turn: step or item, role if it is new, number of copies."""
+        label = self.step or item
+        if before is None or before.day != self.day or before.roles[-1] != self.roles[0]:
+            label = f"{label} {self.roles[0]}" if label else self.roles[0]
+        if len(self.pieces) > 1:
+            label = f"{label} {self._times()}" if label else self._times()
+        return label
+
+    def inner_label(self, turn: int, item: str = "") -> str:
+        """What names a turn that is not the chunk's first."""
+        role = self.roles[turn]
+        if role == self.roles[turn - 1]:
+            return item
+        return f"{item} {role}" if item else role
+
+    def _times(self) -> str:
         first = day_of(self.first)
         since = "" if first == self.day else f" since {first}"
         return f"({len(self.pieces)} times{since})"
@@ -216,9 +225,6 @@ class Layout:
         self.tokens = 0
         self._sections: dict[int | str | None, list[Entry]] = {}
 
-    def __len__(self) -> int:
-        return sum(map(len, self._sections.values()))
-
     def sections(self) -> Iterator[list[Entry]]:
         """Sections in the order of their earliest chunk, chunks in time order."""
         return iter(sorted(self._sections.values(), key=lambda section: section[0].key))
@@ -227,26 +233,26 @@ class Layout:
         """Tokens that inserting ``entry`` would add."""
         section = self._sections.get(self._section_of(entry))
         if section is None:
-            return self._step(None, entry) + entry.body + entry.inner
-        at = bisect_left(section, entry.key, key=lambda other: other.key)
+            return self._lead(None, entry) + entry.body
+        at = bisect_left(section, entry.key, key=_key)
         before = section[at - 1] if at else None
-        after = section[at] if at < len(section) else None
-        added = self._step(before, entry) + entry.body + entry.inner
-        if after is not None:
-            added += self._step(entry, after) - self._step(before, after)
+        added = self._lead(before, entry) + entry.body
+        if at < len(section):
+            after = section[at]
+            added += self._lead(entry, after) - self._lead(before, after)
         return added
 
     def insert(self, entry: Entry, added: int | None = None) -> None:
         """Put ``entry`` in its place; ``added`` is what `added_by` gave, if it is known."""
         self.tokens += self.added_by(entry) if added is None else added
         section = self._sections.setdefault(self._section_of(entry), [])
-        section.insert(bisect_left(section, entry.key, key=lambda other: other.key), entry)
+        section.insert(bisect_left(section, entry.key, key=_key), entry)
 
     def remove(self, entry: Entry) -> None:
         """Take ``entry`` out again."""
         name = self._section_of(entry)
         section = self._sections[name]
-        del section[bisect_left(section, entry.key, key=lambda other: other.key)]
+        del section[bisect_left(section, entry.key, key=_key)]
         if not section:
             del self._sections[name]
         self.tokens -= self.added_by(entry)
@@ -256,31 +262,18 @@ class Layout:
             return entry.piece.session
         return entry.piece.atom if self.by == "atoms" else None
 
-    def _step(self, before: Entry | None, entry: Entry) -> int:
-        """Tokens of the frame between two neighbours."""
-        cost = 0
-        if before is None and self.by == "atoms":
-            cost += self.frame.atom(entry.piece.atom)
-        if before is None or before.day != entry.day:
-            cost += self.frame.day(entry.day)
-        return cost + self.frame.who(first_label(before, entry))
+    def _lead(self, before: Entry | None, entry: Entry) -> int:
+        """Tokens of the frame between an entry and the one before it in its section."""
+        frame = self.frame
+        cost = frame.turn_cost(entry.label(before))
+        if before is None:
+            cost += frame.day_cost(entry.day)
+            if self.by == "atoms":
+                cost += frame.atom_cost(entry.piece.atom)
+        elif before.day != entry.day:
+            cost += frame.day_cost(entry.day)
+        return cost
 
 
-def first_label(before: Entry | None, entry: Entry, item: str = "") -> str:
-    """The label of a chunk's first turn: step or item, role if needed, number of copies."""
-    parts = []
-    if label := entry.step or item:
-        parts.append(label)
-    if before is None or before.day != entry.day or before.roles[-1] != entry.roles[0]:
-        parts.append(entry.roles[0])
-    if len(entry.pieces) > 1:
-        parts.append(entry.times())
-    return " ".join(parts)
-
-
-def inner_label(entry: Entry, turn: int, item: str = "") -> str:
-    """The label of a turn of a chunk that is not its first."""
-    role = entry.roles[turn]
-    if role == entry.roles[turn - 1]:
-        return item
-    return f"{item} {role}" if item else role
+def _key(entry: Entry) -> tuple[int, int]:
+    return entry.key

@@ -68,33 +68,37 @@ class Template:
                 f"template {self.name!r}: expected notice= as one line of text, got {self.notice!r}"
             )
 
+    def day_line(self, day: str) -> str:
+        """Header of a day."""
+        return self.day.format(day=day)
+
+    def atom_line(self, atom: int | None) -> str:
+        """Header of an atom; ``-`` for chunks that are in none."""
+        return self.atom.format(atom="-" if atom is None else atom)
+
+    def turn_start(self, who: str) -> str:
+        """What stands before the text of a turn."""
+        return self.turn.replace("{who}", who)
+
     @cached_property
     def escaper(self) -> Escaper:
         """What keeps stored text from looking like this frame."""
+        forms = [(_pattern(form), _hint(form)) for form in (self.day, self.atom, self.turn)]
         reference = re.sub(r"\?P<\w+>", "?:", REFERENCE)
-        return Escaper(
-            [
-                re.escape(self.notice),
-                _pattern(self.day),
-                _pattern(self.atom),
-                _pattern(self.turn),
-                reference,
-            ],
-            [self.notice.lower(), *map(_hint, (self.day, self.atom, self.turn)), "as in "],
-        )
+        return Escaper([(re.escape(self.notice), self.notice), (reference, "as in "), *forms])
 
     @cached_property
-    def turn_line(self) -> re.Pattern[str]:
+    def turn_pattern(self) -> re.Pattern[str]:
         """Matches the start of a turn; group ``who``."""
         return re.compile(_pattern(self.turn, named=True))
 
     @cached_property
-    def day_line(self) -> re.Pattern[str]:
+    def day_pattern(self) -> re.Pattern[str]:
         """Matches a day's header; group ``day``."""
         return re.compile(_pattern(self.day, named=True))
 
     @cached_property
-    def atom_line(self) -> re.Pattern[str]:
+    def atom_pattern(self) -> re.Pattern[str]:
         """Matches an atom's header; group ``atom``."""
         return re.compile(_pattern(self.atom, named=True))
 
@@ -139,4 +143,4 @@ def _pattern(form: str, *, named: bool = False) -> str:
 
 def _hint(form: str) -> str:
     """The longest literal part, which every line of that form contains."""
-    return max((part[0].lower() for part in string.Formatter().parse(form)), key=len)
+    return max((part[0] for part in string.Formatter().parse(form)), key=len)

@@ -105,13 +105,13 @@ class _Reader:
                 f"got {lines[0][:80]!r}"
             )
         for line in lines[1:]:
-            if header := self.template.day_line.fullmatch(line):
+            if header := self.template.day_pattern.fullmatch(line):
                 self._end_chunk()
                 self._day = header["day"]
-            elif header := self.template.atom_line.fullmatch(line):
+            elif header := self.template.atom_pattern.fullmatch(line):
                 self._end_chunk()
                 self._atom = None if header["atom"] == "-" else int(header["atom"])
-            elif turn := self.template.turn_line.match(line):
+            elif turn := self.template.turn_pattern.match(line):
                 self._start_turn(turn["who"], line[turn.end() :])
             elif self._open is not None:
                 self._open.lines.append(line)
