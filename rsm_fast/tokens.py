@@ -10,10 +10,8 @@ import functools
 import json
 import os
 import re
-import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
-from operator import mul
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -159,20 +157,20 @@ _ALONE: Final = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
 )
 _LONGEST_CACHED_WORD: Final = 48
-_MOST_CACHED_WORDS: Final = 40_000  # about 5 MB
+_MOST_CACHED_WORDS: Final = 40_000  # about 8 MB
 _WORDS_PER_CALL: Final = 2_000
 
 
 class WordPieceCounter:
-    """Exact counts of a BERT-type WordPiece tokenizer, by a cache of words.
+    """Exact counts and ids of a BERT-type WordPiece tokenizer, by a cache of words.
 
     BERT's normaliser works character by character, its pre-tokeniser always cuts at white
-    space, and WordPiece looks at one word at a time. So the count of a text is the sum of
-    the counts of its words, and texts repeat their words: on real conversations this is
-    about fifteen times faster than tokenising (``bench/embedding_tokens.py``), with equal
-    results (``tests/test_tokens.py``). For the same reason the count is additive over
-    newlines, exactly. A special token written out in a text (``[CLS]``) counts as one, as
-    it does for the tokenizer; the template's own are not counted.
+    space, and WordPiece looks at one word at a time. So the tokens of a text are those of
+    its words in turn, and texts repeat their words: on real conversations this is an order
+    of magnitude faster than tokenising (``bench/embedding_tokens.py``), with equal results
+    (``tests/test_tokens.py``). For the same reason the count is additive over newlines,
+    exactly. A special token written out in a text (``[CLS]``) counts as one, as it does for
+    the tokenizer; the template's own are not counted.
 
     Safe to use from several threads. The cache is bounded.
 
@@ -189,93 +187,101 @@ class WordPieceCounter:
     def __init__(self, load: Callable[[], Tokenizer], *, name: str) -> None:
         self.name = name
         self._load = load
-        self._counts: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._ids_of: dict[str, tuple[int, ...]] = {}
         self._tokenizer: Tokenizer | None = None
-        self._pieces: re.Pattern[str] = re.compile("")
+        self._cuts: re.Pattern[str] = re.compile("")
 
     def __call__(self, text: str) -> int:
         """Tokens of ``text``."""
-        words = _SPACES.split(text) if _CONTROL_SPACES.search(text) else text.split()
-        counts = self._counts
-        total = 0
-        missing = []
-        for word in words:
-            count = counts.get(word)
-            if count is None:
-                missing.append(word)
-            else:
-                total += count
-        if missing:
-            total += self._count_missing(missing)
-        return total
+        words = _words(text)
+        try:
+            return sum(map(len, map(self._ids_of.__getitem__, words)))
+        except KeyError:  # words that the cache lacks
+            return sum(map(len, self._learn(words)))
 
     def count_lines(self, lines: Sequence[str]) -> list[int]:
         """Tokens of each line."""
         return [self(line) for line in lines]
 
+    def ids(self, text: str) -> list[int]:
+        """Ids of the tokens of ``text``, in order."""
+        words = _words(text)
+        try:
+            return list(chain.from_iterable(map(self._ids_of.__getitem__, words)))
+        except KeyError:
+            return list(chain.from_iterable(self._learn(words)))
+
     def __getstate__(self) -> object:
         raise TypeError(f"{type(self).__name__} cannot be pickled; make one in each process")
 
-    def _count_missing(self, words: list[str]) -> int:
-        """Count words that the cache lacks, and keep the short ones."""
+    def _learn(self, words: list[str]) -> list[tuple[int, ...]]:
+        """Ids of each word, tokenising those that the cache lacks and keeping the short ones."""
         tokenizer = self._tokenizer or self._open()
-        total = 0
-        short = []
-        for word, times in Counter(words).items():
+        known = self._ids_of
+        found: dict[str, tuple[int, ...]] = {}
+        missing = []
+        for word in dict.fromkeys(words):
+            ids = known.get(word)
+            if ids is None:
+                missing.append(word)
+            else:
+                found[word] = ids
+        short = [word for word in missing if len(word) <= _LONGEST_CACHED_WORD]
+        found.update(self._tokenised(short, tokenizer))
+        for word in missing:
             if len(word) > _LONGEST_CACHED_WORD:
-                total += times * self._count_long(word, tokenizer)
-            else:
-                short.append((word, times))
-        for start in range(0, len(short), _WORDS_PER_CALL):
-            block = short[start : start + _WORDS_PER_CALL]
-            found = self._encode([word for word, _ in block], tokenizer)
-            total += sum(map(mul, found, (times for _, times in block)))
-        return total
+                found[word] = self._cut_up(word, tokenizer)
+        return [found[word] for word in words]
 
-    def _count_long(self, word: str, tokenizer: Tokenizer) -> int:
-        """Cut a long word where the tokenizer would, so that its pieces repeat too."""
-        counts = self._counts
-        total = 0
-        missing: list[str] = []
-        for piece in self._pieces.findall(word):
-            count = counts.get(piece)
-            if count is not None:
-                total += count
-            elif len(piece) <= _LONGEST_CACHED_WORD:
-                total += self._encode([piece], tokenizer)[0]
-            else:
-                missing.append(piece)
-        for piece in missing:
-            total += len(tokenizer.encode(without_surrogates(piece), add_special_tokens=False))
-        return total
+    def _cut_up(self, word: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """Ids of a long word, cut where the tokenizer would, so that its pieces repeat too."""
+        pieces = self._cuts.findall(word)
+        distinct = dict.fromkeys(pieces)
+        found = self._tokenised(
+            [piece for piece in distinct if len(piece) <= _LONGEST_CACHED_WORD], tokenizer
+        )
+        for piece in distinct:
+            if piece not in found:
+                clean = without_surrogates(piece)
+                found[piece] = tuple(tokenizer.encode(clean, add_special_tokens=False).ids)
+        return tuple(chain.from_iterable(map(found.__getitem__, pieces)))
 
-    def _encode(self, words: list[str], tokenizer: Tokenizer) -> list[int]:
-        clean = [without_surrogates(word) for word in words]
-        # One call for all words, and no thread pool as encode_batch would start (a fork
-        # after that warns).
-        encoding = tokenizer.encode(clean, is_pretokenized=True, add_special_tokens=False)
-        found = [0] * len(words)
-        for index in encoding.word_ids:
-            if index is not None:
-                found[index] += 1
-        if len(self._counts) > _MOST_CACHED_WORDS:
-            self._counts.clear()
-        self._counts.update(zip(words, found, strict=True))
+    def _tokenised(self, words: list[str], tokenizer: Tokenizer) -> dict[str, tuple[int, ...]]:
+        """Ids of short words, kept in the cache."""
+        found: dict[str, tuple[int, ...]] = {}
+        for start in range(0, len(words), _WORDS_PER_CALL):
+            block = words[start : start + _WORDS_PER_CALL]
+            # One call for all words, and no thread pool as encode_batch would start (a fork
+            # after that warns).
+            encoding = tokenizer.encode(
+                [without_surrogates(word) for word in block],
+                is_pretokenized=True,
+                add_special_tokens=False,
+            )
+            lists: list[list[int]] = [[] for _ in block]
+            for index, token in zip(encoding.word_ids, encoding.ids, strict=True):
+                if index is not None:
+                    lists[index].append(token)
+            found.update(zip(block, map(tuple, lists), strict=True))
+        if len(self._ids_of) + len(found) > _MOST_CACHED_WORDS:
+            self._ids_of.clear()
+        self._ids_of.update(islice(found.items(), _MOST_CACHED_WORDS))
         return found
 
     def _open(self) -> Tokenizer:
-        with self._lock:
-            if self._tokenizer is None:
-                tokenizer = self._load()
-                specials = [
-                    token.content for token in tokenizer.get_added_tokens_decoder().values()
-                ]
-                choices = [re.escape(text) for text in sorted(specials, key=len, reverse=True)]
-                choices += [f"[{_ALONE}]", f"[^{_ALONE}]+"]
-                self._pieces = re.compile("|".join(choices))
-                self._tokenizer = tokenizer
-            return self._tokenizer
+        # Two threads may both do it: no lock that a fork could leave held.
+        tokenizer = self._load()
+        specials = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+        choices = [re.escape(text) for text in sorted(specials, key=len, reverse=True)]
+        choices += [f"[{_ALONE}]", f"[^{_ALONE}]+"]
+        self._cuts = re.compile("|".join(choices))
+        self._tokenizer = tokenizer
+        return tokenizer
+
+
+def _words(text: str) -> list[str]:
+    """Cut at white space as BERT does; see `_CONTROL_SPACES`."""
+    return _SPACES.split(text) if _CONTROL_SPACES.search(text) else text.split()
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

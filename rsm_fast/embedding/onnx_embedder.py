@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -20,7 +20,7 @@ from rsm_fast.embedding.protocol import Vectors, clean_texts
 from rsm_fast.embedding.session import Session, open_session
 from rsm_fast.embedding.spec import ModelSpec, resolve_model
 from rsm_fast.errors import EmbedderError, InvalidInputError, ModelFileError
-from rsm_fast.tokens import TokenCounter, shared_counter, shared_tokenizer
+from rsm_fast.tokens import TokenCounter, WordPieceCounter, shared_counter, shared_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -305,13 +305,13 @@ class OnnxEmbedder:
         """Token ids with the template's special tokens, cut to the model's window."""
         template = self._template()
         room = self._spec.max_length - template.specials
-        tokenizer = self._tokenizer()
+        encode = self._encoder()
         # A text far over the window is tokenised only as far as needed: a prefix that ends
         # at white space has the tokens that the whole text begins with.
         size = max(room, 1) * _CHARACTERS_PER_TOKEN
         while True:
             part = _prefix(text, size)
-            body: list[int] = tokenizer.encode(part, add_special_tokens=False).ids
+            body = encode(part)
             if len(body) > room:
                 with self._counts:
                     self._truncated += 1
@@ -327,6 +327,7 @@ class OnnxEmbedder:
         if session is None or self._session_pid != os.getpid():
             session = open_session(self._spec.model, self._spec.sha256, self._spec.kind)
             self._session, self._session_pid = session, os.getpid()
+            self._counts = threading.Lock()  # the parent's may have been held at the fork
         return session
 
     def _embed_one_word(self) -> int:
@@ -334,8 +335,13 @@ class OnnxEmbedder:
         ids = np.array([[*template.before, *template.after]], np.int64)
         return int(self._open().run(ids, np.ones_like(ids)).shape[-1])
 
-    def _tokenizer(self) -> Tokenizer:
-        return shared_tokenizer(self._spec.tokenizer, self._spec.tokenizer_sha256)
+    def _encoder(self) -> Callable[[str], list[int]]:
+        """Text to ids, without special tokens."""
+        counter = self._counter()
+        if isinstance(counter, WordPieceCounter):
+            return counter.ids
+        tokenizer = shared_tokenizer(self._spec.tokenizer, self._spec.tokenizer_sha256)
+        return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
 
     def _template(self) -> _Template:
         return _shared_template(self._spec.tokenizer, self._spec.tokenizer_sha256)
