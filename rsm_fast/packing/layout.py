@@ -101,6 +101,8 @@ class Entry:
     body : int
         Tokens of the stored lines with their escape characters, and of the labels of all
         turns but the first.
+    plain : bool
+        Whether no stored line needs an escape character.
     added, saved : int
         Tokens charged at admission, and what folding was believed to save of them.
     """
@@ -114,6 +116,7 @@ class Entry:
         "key",
         "piece",
         "pieces",
+        "plain",
         "rank",
         "roles",
         "saved",
@@ -125,6 +128,7 @@ class Entry:
         self.pieces = [piece]
         self.first = piece.instant
         self.added = self.saved = 0
+        self.plain = True
         self._turns: list[TurnLines] | None = None
         escaper = frame.template.escaper
         body = 0
@@ -136,6 +140,7 @@ class Entry:
                 body += frame.newline * (len(span.line_tokens) + 1)
             if escapes := escaper.count(text) + ends_bare(text):
                 body += frame.escape * escapes
+                self.plain = False
             role = clean_label(span.role)
             if roles:
                 body += frame.turn_cost("" if role == roles[-1] else role)

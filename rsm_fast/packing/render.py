@@ -61,14 +61,16 @@ class Rendering:
                     who = entry.inner_label(index, item) if index else entry.label(before, item)
                     if self._folded and self._folded[number].saved:
                         body = self._folded_body(number, entry, index)
+                    elif entry.plain:
+                        body = span.text
                     else:
-                        body = self._written(span.text, bare=ends_bare(span.text))
+                        body = self._escaped(span.text, bare=ends_bare(span.text))
                     out.append(template.turn_start(who) + body)
                     number += 1
                 before = entry
         return "\n".join(out)
 
-    def _written(self, text: str, *, bare: bool) -> str:
+    def _escaped(self, text: str, *, bare: bool) -> str:
         text = self._frame.template.escaper.escape(text)
         if not bare:
             return text
@@ -82,8 +84,11 @@ class Rendering:
         at = 0
         for run, (target, start, stop) in enumerate(self._folded[number].runs):
             if target is None:
-                bare = stop == len(lines) and ends_bare(turn.text)
-                out.append(self._written("\n".join(lines[start:stop]), bare=bare))
+                own = "\n".join(lines[start:stop])
+                if not entry.plain:
+                    bare = stop == len(lines) and ends_bare(turn.text)
+                    own = self._escaped(own, bare=bare)
+                out.append(own)
             else:
                 out.append(self._references[number, run])
             at += stop - start
@@ -93,8 +98,10 @@ class Rendering:
         """Find references and labels; gives the tokens that they save."""
         turns = []
         steps = []
+        plain = []
         for entry in self.entries:
             turns += entry.turns
+            plain += [entry.plain] * len(entry.turns)
             steps.append(entry.step or printed_step(entry.turns[0].text))
             steps += [printed_step(turn.text) for turn in entry.turns[1:]]
         folded = fold(turns, steps)
@@ -117,10 +124,11 @@ class Rendering:
                     text = reference(label, start, stop, own=at, length=len(turns[target].tokens))
                     self._references[number, run] = text
                     saved -= frame.cost(text)
-                    own = "\n".join(turn.lines[at : at + stop - start])
-                    escapes = escaper.count(own)
-                    if at + stop - start == len(turn.tokens):
-                        escapes += ends_bare(turn.text)
-                    saved += frame.escape * escapes
+                    if not plain[number]:
+                        own = "\n".join(turn.lines[at : at + stop - start])
+                        escapes = escaper.count(own)
+                        if at + stop - start == len(turn.tokens):
+                            escapes += ends_bare(turn.text)
+                        saved += frame.escape * escapes
                 at += stop - start
         return saved
