@@ -165,11 +165,18 @@ def parser() -> argparse.ArgumentParser:
     command(
         "stats",
         "show what a store holds",
-        "Without -n all namespaces are listed, with it one is described.",
+        "",
         "rsm-fast stats agent.rsm\nrsm-fast stats agent.rsm -n acme/user-7 --json",
         _store,
         _namespace,
-        _embedder,
+        _json,
+    )
+    command(
+        "namespaces",
+        "list the namespaces of a store",
+        "",
+        "rsm-fast namespaces agent.rsm",
+        _store,
         _json,
     )
     _add_care(command)
@@ -192,12 +199,14 @@ def _add_care(command: Any) -> None:
     )
     command(
         "forget",
-        "delete turns by age or by condition",
-        "With both, a turn must meet both.",
+        "delete turns by age, by condition, or at the end of their life",
+        "With an age and conditions, a turn must meet all of them.",
         "rsm-fast forget agent.rsm --older-than 90d\n"
         "rsm-fast forget agent.rsm --where session=trial",
         _store,
         _option("--older-than", metavar="AGE", help="age like 90d, 12h, 2w"),
+        _option("--before", metavar="TIME", help="keep what is from this time on or newer"),
+        _flag("--expired", help="what has outlived its time to live"),
         _where,
         _namespace,
         _embedder,
@@ -221,48 +230,6 @@ def _add_care(command: Any) -> None:
         _store,
         _json,
     )
-    command(
-        "reembed",
-        "move a namespace to another embedder",
-        "Texts, ids and times stay, vectors and atoms are made anew. The old state serves until\n"
-        "that is done; an interrupted run is started once more.",
-        "rsm-fast reembed agent.rsm --embedder ./bge-small-en-v1.5",
-        _store,
-        _namespace,
-        _embedder,
-        _json,
-    )
-    command(
-        "export",
-        "write a namespace as JSON Lines",
-        "The output is ordered, valid UTF-8 and can be read by `import` and by `ingest`.",
-        "rsm-fast export agent.rsm -o backup.jsonl\n"
-        "rsm-fast export agent.rsm --vectors | gzip > agent.jsonl.gz",
-        _store,
-        _option("-o", "--output", metavar="FILE", default="-", help="where to (default: stdout)"),
-        _flag("--vectors", help="with the vectors, so that import need not embed"),
-        _namespace,
-    )
-    command(
-        "import",
-        "read what `export` wrote",
-        "Turns that are there already are left as they are.",
-        "rsm-fast import new.rsm backup.jsonl",
-        _store,
-        _argument("file", metavar="FILE", help="file to read; - is standard input"),
-        _namespace,
-        _embedder,
-        _json,
-    )
-    command(
-        "backup",
-        "copy a store while it is in use",
-        "",
-        "rsm-fast backup agent.rsm agent-2026-11-30.rsm",
-        _store,
-        _argument("target", metavar="TARGET", help="file to write; it must not exist"),
-        _json,
-    )
 
 
 def _add_machine(command: Any) -> None:
@@ -279,34 +246,11 @@ def _add_machine(command: Any) -> None:
         "check the installation and, if given, a store",
         "Versions, CPU instructions in use, models, the kernel cache; of a store: its structure,\n"
         "checksums, and derived data against a rebuild. Exit code 1 if anything is wrong.",
-        "rsm-fast doctor\nrsm-fast doctor agent.rsm --repair",
+        "rsm-fast doctor\nrsm-fast doctor agent.rsm",
         _argument("store", nargs="?", metavar="STORE", help="store to check"),
-        _flag("--repair", help="rebuild what can be derived from the texts"),
         _embedder,
         _json,
     )
-    model = command(
-        "model",
-        "list, fetch and check embedding models",
-        "",
-        "rsm-fast model list\nrsm-fast model path minilm",
-    )
-    verbs = model.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
-    name = _argument("name", metavar="NAME", help="a name that `model list` shows, or a folder")
-    for verb, help_text, detail, parts in (
-        ("list", "list the known models", "", (_json,)),
-        ("fetch", "download a model by its pinned revision", "Needs the extra `hub`.", (name,)),
-        ("verify", "check the files of a model against their sha256", "", (name, _json)),
-        ("path", "print where the files of a model are", "", (name,)),
-        (
-            "optimize",
-            "make the true-int8 version of a model",
-            "Needs the extra `convert`.",
-            (name, _json),
-        ),
-    ):
-        example = f"rsm-fast model {verb}" + ("" if verb == "list" else " minilm")
-        command(verb, help_text, detail, example, *parts, parent=verbs)
 
 
 # --- parts that commands share ---------------------------------------------------------------

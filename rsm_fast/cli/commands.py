@@ -6,40 +6,21 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rsm_fast.cli import care, machine
+from rsm_fast.cli.opening import open_memory
 from rsm_fast.cli.output import duration, json_document, line, one_line, remark, table
 from rsm_fast.cli.where import join_conditions
-from rsm_fast.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from rsm_fast import Memory, Pack
+    from rsm_fast import Pack
 
 __all__ = ["COMMANDS"]
 
-_DONE, _ERROR, _PARTIAL = 0, 1, 3
-_DEFAULT_NAMESPACE = "default"
+_DONE, _PARTIAL = 0, 3
 _SHOWN_MALFORMED = 20
 _DEMO_QUESTION = "Where does the user live now, and what does the flat cost?"
-
-
-def _memory(arguments: Namespace, *, create: bool = False, **options: Any) -> Memory:
-    """Open the store of a command; only `ingest` and `import` may make one."""
-    from rsm_fast import Memory
-
-    if not create and not Path(arguments.store).is_file():
-        raise NotFoundError(
-            f"{arguments.store}: no store there; make one with "
-            f"`rsm-fast ingest {arguments.store} FILE`"
-        )
-    given = {key: value for key, value in options.items() if value is not None}
-    return Memory.open(
-        arguments.store,
-        namespace=arguments.namespace or _DEFAULT_NAMESPACE,
-        embedder=getattr(arguments, "embedder", None),
-        **given,
-    )
 
 
 # --- demo, ingest ----------------------------------------------------------------------------
@@ -94,7 +75,7 @@ def ingest(arguments: Namespace) -> int:
 
     check_files(arguments.files)
     begin = time.perf_counter()
-    with _memory(
+    with open_memory(
         arguments,
         create=True,
         preset=arguments.preset,
@@ -145,7 +126,7 @@ def ingest(arguments: Namespace) -> int:
 def pack(arguments: Namespace) -> int:
     """Print the prompt text for a question."""
     options: dict[str, Any] = {"template": arguments.template, "preset": arguments.preset}
-    with _memory(arguments) as memory:
+    with open_memory(arguments) as memory:
         made = memory.pack(
             arguments.query,
             budget=arguments.budget,
@@ -188,7 +169,7 @@ def _explanation(made: Pack) -> str:
 
 def search(arguments: Namespace) -> int:
     """List the chunks that match best."""
-    with _memory(arguments) as memory:
+    with open_memory(arguments) as memory:
         hits = memory.search(
             arguments.query,
             k=arguments.k,
@@ -207,7 +188,7 @@ def search(arguments: Namespace) -> int:
 
 def stats(arguments: Namespace) -> int:
     """Describe one namespace."""
-    with _memory(arguments) as memory:
+    with open_memory(arguments) as memory:
         found = memory.stats()
     if arguments.json:
         json_document(found.to_dict())
@@ -220,6 +201,18 @@ def stats(arguments: Namespace) -> int:
     line(table(((key, _shown(value)) for key, value in settings.items()), indent=2))
     for warning in warnings:
         line(f"warning: {warning}")
+    return _DONE
+
+
+def namespaces(arguments: Namespace) -> int:
+    """List the namespaces of a store."""
+    with open_memory(arguments) as memory:
+        keys = memory.namespaces()
+    if arguments.json:
+        json_document(keys)
+        return _DONE
+    for key in keys:
+        line(key)
     return _DONE
 
 
@@ -239,4 +232,11 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "pack": pack,
     "search": search,
     "stats": stats,
+    "namespaces": namespaces,
+    "delete": care.delete,
+    "forget": care.forget,
+    "purge": care.purge,
+    "compact": care.compact,
+    "warmup": machine.warmup,
+    "doctor": machine.doctor,
 }

