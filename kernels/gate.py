@@ -1,0 +1,253 @@
+"""The gates: which atom a new member joins, decided as the float64 definition would.
+
+``max-member``: an atom's score is the largest cosine with its mean or any member; the best
+atom wins if its score reaches tau. ``nearest-mean``: the atom of nearest mean, if the
+cosine with that mean or with any of its members reaches tau. ``centroid``: the atom of
+nearest mean, if that cosine reaches tau. Equal scores go to the atom of lowest number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from rsm_fast.kernels.atoms import ATOMS, ATOMS_TYPE, Atoms, join_, load_row_
+from rsm_fast.kernels.dot_int8 import dot1
+from rsm_fast.kernels.jit import F32, I32, I64, U8, kernel
+from rsm_fast.kernels.quantize import make_query
+from rsm_fast.kernels.rows import (
+    CODES,
+    CODES_TYPE,
+    ERROR,
+    FIRST,
+    MATE,
+    QUERY_TYPE,
+    SCALE,
+    SLOT,
+    Codes,
+    Query,
+)
+from rsm_fast.kernels.topk import collect_, exact_dot, float32_below, search_
+
+__all__ = ["CENTROID", "MAX_MEMBER", "NEAREST_MEAN", "assign_rows_", "choose_", "member_above"]
+
+MAX_MEMBER, NEAREST_MEAN, CENTROID = 0, 1, 2
+_BUFFER = 256
+
+_f8, _i8 = types.float64, types.int64
+_links, _mask = types.int32[:, ::1], types.uint8[::1]
+_best = types.Tuple((_f8, _i8))
+
+
+@kernel(_best(CODES_TYPE, QUERY_TYPE, _i8, _mask, _links, _f8, _i8[::1]))
+def best_member_(
+    table: Codes, query: Query, stop: int, mask: U8, links: I32, floor: float, work: I64
+) -> tuple[float, int]:
+    """Largest score of a member and the lowest slot that has it.
+
+    Parameters
+    ----------
+    table : Codes
+        The members.
+    query : Query
+    stop : int
+        Rows in use.
+    mask : uint8[stop]
+        Rows with 0 are left out.
+    links : int32[n, 2]
+        Of the members.
+    floor : float64
+        Only scores of at least this.
+    work : int64[4]
+        Counters, see `search_`.
+
+    Returns
+    -------
+    score, slot
+        ``(-inf, -1)`` if there is none.
+    """
+    heap = np.full(1, np.float32(-np.inf), np.float32)
+    buffer = np.empty(_BUFFER, np.int64)
+    uppers = np.empty(_BUFFER, np.float32)
+    best, winner = -np.inf, np.int64(-1)
+    wanted = floor
+    start = 0
+    while start < stop:
+        start, count = collect_(
+            table, query, start, stop, mask, float32_below(wanted), heap, buffer, uppers, work
+        )
+        for c in range(count):
+            if np.float64(uppers[c]) < max(wanted, np.float64(heap[0])):
+                continue
+            work[3] += 1
+            score = exact_dot(table, buffer[c], query.exact)
+            slot = np.int64(links[buffer[c], SLOT])
+            if score < wanted or (score == best and slot > winner):
+                continue
+            best, winner, wanted = score, slot, score
+    return best, winner
+
+
+@kernel(_i8(CODES_TYPE, QUERY_TYPE, _links, _i8, _f8, _i8[::1]))
+def member_above(table: Codes, query: Query, links: I32, first: int, tau: float, work: I64) -> bool:
+    """Whether any member of one chain has a score of at least tau.
+
+    Parameters
+    ----------
+    table : Codes
+        The members.
+    query : Query
+    links : int32[n, 2]
+        Of the members.
+    first : int
+        First row of the chain.
+    tau : float64
+    work : int64[4]
+        Counters, see `search_`.
+
+    Returns
+    -------
+    int
+        1 or 0.
+    """
+    row = first
+    least = float32_below(tau)
+    while row >= 0:
+        work[0] += 1
+        lane = row & 3
+        slack = table.fit[row >> 2, ERROR, lane] * query.reach + query.rest
+        dot = dot1(table.code, row, query.code, query.correction)
+        scale = table.fit[row >> 2, SCALE, lane] * query.scale
+        if np.float32(dot) * scale + slack >= least:
+            work[3] += 1
+            if exact_dot(table, row, query.exact) >= tau:
+                return 1  # type: ignore[return-value]
+        row = np.int64(links[row, MATE])
+    return 0  # type: ignore[return-value]
+
+
+@kernel(
+    _best(
+        CODES_TYPE, _links, _mask, _i8, ATOMS_TYPE, _i8, _i8, types.float32[::1], _i8, _f8, _i8[::1]
+    )
+)
+def choose_(
+    members: Codes, links: I32, gated: U8, n: int, atoms: Atoms, slots: int,
+    row: int, x: F32, gate: int, tau: float, work: I64,
+) -> tuple[float, int]:  # fmt: skip
+    """Decide where a member goes.
+
+    Parameters
+    ----------
+    members : Codes
+    links : int32[n, 2]
+        Of the members.
+    gated : uint8[n]
+        1 for members that are in an atom.
+    n : int
+        Rows in use.
+    atoms : Atoms
+    slots : int
+        Slots in use.
+    row : int
+        The member; its codes are in the table already, itself it is in no atom.
+    x : float32[d]
+        Its true values.
+    gate : int
+        `MAX_MEMBER`, `NEAREST_MEAN` or `CENTROID`.
+    tau : float64
+    work : int64[4]
+        Counters, see `search_`.
+
+    Returns
+    -------
+    score, slot
+        The best score seen (``-inf``: none that mattered), and the slot to join or -1.
+    """
+    means = Codes(atoms.vec, atoms.code, atoms.fit, atoms.head, atoms.head_fit, atoms.limits)
+    scores = np.empty(1)
+    rows = np.empty(1, np.int64)
+    best, winner = -np.inf, np.int64(-1)
+    floor = -np.inf
+    if gate == MAX_MEMBER:
+        query = make_query(members, members, row, x)
+        best, winner = best_member_(members, query, n, gated, links, tau, work)
+        floor = max(tau, best)
+    query = make_query(means, members, row, x)
+    found = search_(means, query, slots, atoms.alive, floor, scores, rows, work)
+    if found == 0:
+        return best, winner
+    if gate == MAX_MEMBER:
+        if scores[0] > best or rows[0] < winner:
+            return scores[0], rows[0]
+        return best, winner
+    if scores[0] >= tau:
+        return scores[0], rows[0]
+    if gate == NEAREST_MEAN:
+        query = make_query(members, members, row, x)
+        first = np.int64(atoms.links[rows[0], FIRST])
+        if member_above(members, query, links, first, tau, work) != 0:
+            return scores[0], rows[0]
+    return scores[0], np.int64(-1)
+
+
+@kernel(
+    f"int64({CODES}, int32[:, ::1], uint8[::1], int64, {ATOMS}, int64, float32[:, ::1], "
+    "int64[::1], int64, float64, int64[::1], float64[::1], int64[::1])"
+)
+def assign_rows_(
+    vec, code, fit, head, head_fit, limits, links, gated, n,
+    a_vec, a_code, a_fit, a_head, a_head_fit, a_limits,
+    total, a_links, alive, basis, strength, slots, rotation,
+    rows, gate, tau, out, scores, work,
+):  # fmt: skip
+    """Gate members one after the other and merge each into its atom.
+
+    Parameters
+    ----------
+    vec, code, fit, head, head_fit, limits, links
+        The members.
+    gated : uint8[n]
+        1 for members that are in an atom; updated.
+    n : int
+        Rows in use.
+    a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis, strength
+        The atoms, see `rsm_fast.kernels.atoms.Atoms`; room for one more each is given.
+    slots : int
+        Slots in use.
+    rotation : float32[128, d] or float32[0, d]
+    rows : int64[m]
+        The members to gate, in no atom so far.
+    gate, tau
+        See `choose_`.
+    out : int64[m]
+        Result: the slot of each.
+    scores : float64[m]
+        Result: the score behind each decision.
+    work : int64[4]
+        Counters, see `search_`.
+
+    Returns
+    -------
+    int
+        Slots in use afterwards.
+    """
+    members = Codes(vec, code, fit, head, head_fit, limits)
+    atoms = Atoms(
+        a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis, strength
+    )
+    x = np.empty(code.shape[1], np.float32)
+    for k in range(rows.shape[0]):
+        row = rows[k]
+        load_row_(members, row, x)
+        score, slot = choose_(members, links, gated, n, atoms, slots, row, x, gate, tau, work)
+        if slot < 0:
+            slot = slots
+            slots += 1
+            for item in range(4):
+                a_links[slot, item] = 0
+        join_(members, links, row, atoms, slot, rotation)
+        gated[row] = 1
+        out[k] = slot
+        scores[k] = score
+    return slots

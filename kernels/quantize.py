@@ -1,0 +1,273 @@
+"""float32 rows to int8 codes, with error norms that make every later bound rigorous.
+
+A row m is kept as ``m = scale * code + r`` with the norm of r stored, rounded up. After an
+orthonormal projection R of 128 rows the *head* R m is kept the same way, and the norm of
+the rest of m, the *tail*. By Cauchy and Schwarz, for any x,
+
+    ``<x, m> <= s_x s_m <c_x, c_m> + |x| e_m + e_x |s_m c_m|``
+    ``<x, m> <= <R x, R m> + tail_x tail_m + skew |x| |m|``
+
+where skew is the deviation of ``R R^T`` from the identity. The float32 rounding of R m is
+added to the head's error: each projection sums two lanes of d / 32 terms each.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import types
+
+from rsm_fast.kernels.dot_int8 import correction, project4
+from rsm_fast.kernels.jit import F32, F64, FAST, I8, kernel
+from rsm_fast.kernels.rows import (
+    CODES,
+    CODES_TYPE,
+    ERROR,
+    HEAD_ERROR,
+    HEAD_SCALE,
+    QUERY_TYPE,
+    REACH,
+    REACH_HEAD,
+    ROTATION_ERROR,
+    ROTATION_SKEW,
+    SCALE,
+    TAIL,
+    Codes,
+    Query,
+)
+
+__all__ = [
+    "dequantize_row_",
+    "encode_row_",
+    "encode_rows_",
+    "make_query",
+    "quantize_row_",
+    "squared_norm",
+]
+
+_UP = 1.0 + 1e-6  # more than the rounding of a float64 sum and of the step to float32
+_ROUNDING = 1e-6  # float32 rounding of one bound, relative to both norms: six steps of 2^-24
+
+
+@kernel("float64(float32[::1])", fastmath=FAST)
+def squared_norm(x: F32) -> float:
+    """Sum of squares in float64, in any order.
+
+    Parameters
+    ----------
+    x : float32[n]
+
+    Returns
+    -------
+    float64
+    """
+    total = 0.0
+    for j in range(x.shape[0]):
+        value = np.float64(x[j])
+        total += value * value
+    return total
+
+
+@kernel("UniTuple(float64, 2)(float32[::1], int8[::1])", fastmath=FAST)
+def quantize_row_(x: F32, code: I8) -> tuple[float, float]:
+    """Write the codes of one vector.
+
+    Parameters
+    ----------
+    x : float32[n]
+        Finite values.
+    code : int8[n]
+        Result, in [-127, 127].
+
+    Returns
+    -------
+    scale, error : float64
+        Value of a code of 1 (a float32 number), and the norm of ``x - scale * code``.
+    """
+    largest = np.float32(0.0)
+    for j in range(x.shape[0]):
+        largest = max(largest, abs(x[j]))
+    if largest < np.float32(1e-30):  # zero or subnormal: all of it is error
+        for j in range(x.shape[0]):
+            code[j] = 0
+        return 0.0, math.sqrt(squared_norm(x))
+    scale = np.float32(largest / np.float32(127.0))
+    factor = np.float32(127.0) / largest
+    error = 0.0
+    for j in range(x.shape[0]):
+        rounded = np.rint(x[j] * factor)
+        code[j] = np.int8(rounded)
+        rest = np.float64(x[j]) - np.float64(scale) * np.float64(rounded)
+        error += rest * rest
+    return np.float64(scale), math.sqrt(error)
+
+
+@kernel("void(int8[::1], float32, float32[::1])")
+def dequantize_row_(code: I8, scale: float, out: F32) -> None:
+    """Write ``float32(scale * code)``: the truth of a table that keeps no float vectors.
+
+    Parameters
+    ----------
+    code : int8[n]
+    scale : float32
+    out : float32[n]
+        Result.
+    """
+    for j in range(code.shape[0]):
+        out[j] = scale * np.float32(code[j])
+
+
+@kernel(f"void({CODES}, int64, float32[::1], float32[:, ::1])")
+def encode_row_(
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
+    row: int, x: F32, rotation: F32,
+) -> None:  # fmt: skip
+    """Write one row of a table: vector, codes, head and bounds.
+
+    Parameters
+    ----------
+    vec, code, fit, head, head_fit, limits
+        The table, see `rsm_fast.kernels.rows.Codes`.
+    row : int
+    x : float32[d]
+        The vector, padded. Where ``vec`` has no rows it is replaced by its dequantised codes.
+    rotation : float32[128, d] or float32[0, d]
+        Orthonormal rows; none: the table has no heads.
+    """
+    block, lane = row >> 2, row & 3
+    scale, error = quantize_row_(x, code[row])
+    if vec.shape[0] > 0:
+        vec[row, :] = x
+    else:
+        dequantize_row_(code[row], np.float32(scale), x)
+        error = 1e-7 * math.sqrt(squared_norm(x))
+    squared = squared_norm(x) * _UP
+    norm = math.sqrt(squared)
+    fit[block, SCALE, lane] = np.float32(scale)
+    fit[block, ERROR, lane] = np.float32(error * _UP)
+    limits[REACH] = max(limits[REACH], (norm + error) * _UP)
+    if rotation.shape[0] == 0:
+        return
+    projected = np.empty(rotation.shape[0], np.float32)
+    for k in range(0, rotation.shape[0], 4):
+        project4(rotation, k, x, projected)
+    scale, error = quantize_row_(projected, head[row])
+    found = squared_norm(projected)
+    slack = limits[ROTATION_ERROR]
+    error += slack * norm
+    tail = max(0.0, squared - found) + (limits[ROTATION_SKEW] + 2.2 * slack) * squared
+    head_fit[block, HEAD_SCALE, lane] = np.float32(scale)
+    head_fit[block, HEAD_ERROR, lane] = np.float32(error * _UP)
+    head_fit[block, TAIL, lane] = np.float32(math.sqrt(tail) * _UP)
+    limits[REACH_HEAD] = max(limits[REACH_HEAD], (math.sqrt(found) + error) * _UP)
+
+
+@kernel(f"void({CODES}, int64, int64, float32[:, ::1], float32[:, ::1])")
+def encode_rows_(
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
+    start: int, stop: int, source: F32, rotation: F32,
+) -> None:  # fmt: skip
+    """`encode_row_` for the rows from ``start`` to before ``stop``.
+
+    Parameters
+    ----------
+    vec, code, fit, head, head_fit, limits
+        The table.
+    start, stop : int
+        Rows to write.
+    source : float32[stop - start, d] or float32[0, d]
+        Their vectors; none: what the table holds already, as after a new rotation.
+    rotation : float32[128, d] or float32[0, d]
+    """
+    x = np.empty(code.shape[1], np.float32)
+    for row in range(start, stop):
+        if source.shape[0] > 0:
+            x[:] = source[row - start]
+        elif vec.shape[0] > 0:
+            x[:] = vec[row]
+        else:
+            dequantize_row_(code[row], fit[row >> 2, SCALE, row & 3], x)
+        encode_row_(vec, code, fit, head, head_fit, limits, row, x, rotation)
+
+
+@kernel(QUERY_TYPE(CODES_TYPE, CODES_TYPE, types.int64, types.float32[::1]))
+def make_query(table: Codes, source: Codes, row: int, exact: F32) -> Query:
+    """Prepare a coded vector for a scan.
+
+    Parameters
+    ----------
+    table : Codes
+        What will be scanned; its limits enter the bounds.
+    source : Codes
+        Table that holds the query's codes; ``table`` itself for a stored row.
+    row : int
+        The query's row in ``source``.
+    exact : float32[d]
+        The query's true values.
+
+    Returns
+    -------
+    Query
+    """
+    block, lane = row >> 2, row & 3
+    norm = math.sqrt(squared_norm(exact) * _UP)
+    both = norm * table.limits[REACH]
+    code = source.code[row]
+    rest = np.float64(source.fit[block, ERROR, lane]) * table.limits[REACH] + _ROUNDING * both
+    head = code
+    head_scale = np.float32(0.0)
+    head_reach = head_rest = tail = 0.0
+    if source.head.shape[0] > 0:
+        head = source.head[row]
+        head_scale = source.head_fit[block, HEAD_SCALE, lane]
+        error = np.float64(source.head_fit[block, HEAD_ERROR, lane])
+        tail = np.float64(source.head_fit[block, TAIL, lane])
+        head_reach = np.float64(head_scale) * math.sqrt(_squared_codes(head)) + error
+        head_rest = error * table.limits[REACH_HEAD]
+        head_rest += (table.limits[ROTATION_SKEW] + _ROUNDING) * both
+    return Query(
+        exact,
+        code,
+        correction(code),
+        source.fit[block, SCALE, lane],
+        np.float32(norm * _UP),
+        np.float32(rest * _UP + 1e-30),
+        head,
+        correction(head),
+        head_scale,
+        np.float32(head_reach * _UP),
+        np.float32(head_rest * _UP + 1e-30),
+        np.float32(tail * _UP),
+    )
+
+
+@kernel("float64(int8[::1])")
+def _squared_codes(code: I8) -> float:
+    total = 0
+    for j in range(code.shape[0]):
+        value = np.int32(code[j])
+        total += value * value
+    return np.float64(total)
+
+
+@kernel("void(float32[:, ::1], float32[::1], float32[:, ::1])")
+def centre_rows_(raw: F32, mean: F32, out: F32) -> None:
+    """Subtract a mean and normalise, in float64 and in index order.
+
+    Parameters
+    ----------
+    raw : float32[m, dim]
+    mean : float32[dim]
+    out : float32[m, d]
+        Result in the first dim columns; zeros for a row that equals the mean.
+    """
+    for i in range(raw.shape[0]):
+        total = 0.0
+        for j in range(mean.shape[0]):
+            value = np.float64(raw[i, j]) - np.float64(mean[j])
+            total += value * value
+        norm = math.sqrt(total)
+        for j in range(mean.shape[0]):
+            value = np.float64(raw[i, j]) - np.float64(mean[j])
+            out[i, j] = np.float32(value / norm) if norm > 1e-6 else np.float32(0.0)

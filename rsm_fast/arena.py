@@ -1,0 +1,645 @@
+"""The columns of one namespace's chunks: growing arrays, vectors with their int8 codes.
+
+Rows are in arrival order, never moved and never reused; a deleted row stays with
+``alive = 0``. All of it is derived from the store and may be dropped at any time.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.errors import InvalidInputError, StoreError
+from rsm_fast.kernels.atoms import load_row_
+from rsm_fast.kernels.quantize import centre_rows_, encode_rows_
+from rsm_fast.kernels.rows import HEAD, SLOT, Codes
+from rsm_fast.kernels.scan import dense_scores_
+
+__all__ = ["Arena", "CodeTable", "Column", "padded"]
+
+F32 = npt.NDArray[np.float32]
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+
+_FIRST_ROWS = 256
+_NO_ARRAY: Any = np.zeros(0)
+
+
+def padded(dim: int) -> int:
+    """Row length in a table: the dimension rounded up to a multiple of 64."""
+    return -(-dim // 64) * 64
+
+
+class Column:
+    """An array of zeros whose first axis grows; pages are taken only when written.
+
+    The memory is one anonymous private mapping (or a mapped file). Growing moves page
+    table entries, not data, where the system can (``mremap``), so that no single append
+    stalls; elsewhere, or while somebody holds a view, the data is copied.
+
+    Parameters
+    ----------
+    dtype : numpy dtype
+    item : tuple of int
+        Shape of one entry.
+    path : pathlib.Path or None
+        File to keep the data in. It is derived data, written anew each time.
+
+    Attributes
+    ----------
+    array : ndarray of shape (capacity, *item)
+        The whole mapping; replaced when the column grows.
+    n : int
+        Entries in use by `append` and `extend`.
+    """
+
+    def __init__(
+        self, dtype: npt.DTypeLike, item: tuple[int, ...] = (), *, path: Path | None = None
+    ) -> None:
+        self.dtype = np.dtype(dtype)
+        self.item = item
+        self.n = 0
+        self._entry = int(np.prod(item, dtype=np.int64)) * self.dtype.itemsize
+        self._path = path
+        self._map: mmap.mmap | None = None
+        self.array: npt.NDArray[Any] = self._empty()
+
+    @property
+    def view(self) -> npt.NDArray[Any]:
+        """The entries in use."""
+        return self.array[: self.n]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the entries in use."""
+        return self.n * self._entry
+
+    def append(self, value: Any) -> None:
+        """Add one entry."""
+        if self.n == len(self.array):
+            self.grow(max(_FIRST_ROWS, 2 * self.n))
+        self.array[self.n] = value
+        self.n += 1
+
+    def extend(self, values: npt.ArrayLike) -> None:
+        """Add many entries."""
+        given = np.asarray(values)
+        stop = self.n + len(given)
+        if stop > len(self.array):
+            self.grow(max(_FIRST_ROWS, 2 * self.n, stop))
+        self.array[self.n : stop] = given
+        self.n = stop
+
+    def grow(self, capacity: int) -> None:
+        """Make room for ``capacity`` entries; what is there stays."""
+        if capacity <= len(self.array):
+            return
+        if self._entry == 0:
+            self.array = np.zeros((capacity, *self.item), self.dtype)
+            return
+        size = capacity * self._entry
+        if not self._resized(size):
+            old = self.array
+            self._map = self._new_map(size)
+            self.array = self._whole()
+            if self._path is None:
+                self.array[: len(old)] = old
+        else:
+            self.array = self._whole()
+
+    def close(self) -> None:
+        """Let go of the memory; a mapped file is deleted."""
+        self.array = self._empty()
+        self.n = 0
+        self._map = None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def _empty(self) -> npt.NDArray[Any]:
+        return np.zeros((0, *self.item), self.dtype)
+
+    def _whole(self) -> npt.NDArray[Any]:
+        return np.frombuffer(self._map, self.dtype).reshape(-1, *self.item)  # type: ignore[arg-type]
+
+    def _resized(self, size: int) -> bool:
+        if self._map is None or self._path is not None or sys.platform != "linux":
+            return False
+        self.array = self._empty()
+        try:
+            self._map.resize(size)
+        except (BufferError, OSError, SystemError):  # a view is held, or no room beside it
+            self.array = self._whole()
+            return False
+        return True
+
+    def _new_map(self, size: int) -> mmap.mmap:
+        try:
+            if self._path is not None:
+                with self._path.open("r+b" if self._map is not None else "w+b") as file:
+                    file.truncate(size)
+                    return mmap.mmap(file.fileno(), size)
+            if sys.platform == "win32":
+                return mmap.mmap(-1, size)
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+            return mmap.mmap(-1, size, flags=flags)
+        except OSError as error:
+            where = f"in {self._path}" if self._path is not None else "of memory"
+            raise StoreError(
+                f"{size:,} bytes {where} are needed for vectors and could not be had ({error}); "
+                "free some, or open the namespace with dtype='int8'"
+            ) from error
+
+
+class CodeTable:
+    """Vectors with their int8 codes, as `rsm_fast.kernels.rows.Codes` describes them.
+
+    Parameters
+    ----------
+    dim : int
+        Length of a vector.
+    with_vectors : bool
+        Whether the float32 vectors are kept; else the codes are the truth.
+    path : pathlib.Path or None
+        File for the float32 vectors.
+
+    Attributes
+    ----------
+    columns : Codes
+        The arrays at full capacity; replaced when the table grows.
+    rotation : float32[128, d] or float32[0, d]
+        What the heads are made with.
+    """
+
+    def __init__(self, dim: int, *, with_vectors: bool = True, path: Path | None = None) -> None:
+        self.width = padded(dim)
+        self.with_vectors = with_vectors
+        self.capacity = 0
+        self.limits = np.zeros(4)
+        self.rotation: F32 = np.zeros((0, self.width), np.float32)
+        self._vec = Column(np.float32, (self.width,), path=path)
+        self._code = Column(np.int8, (self.width,))
+        self._fit = Column(np.float32, (2, 4))
+        self._head = Column(np.int8, (HEAD,))
+        self._head_fit = Column(np.float32, (3, 4))
+        self.columns = self._gathered()
+        self.grow(_FIRST_ROWS)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row, of those that are held in memory."""
+        floats = 4 * self.width if self.with_vectors and self._vec._path is None else 0
+        heads = HEAD + 12 if len(self.rotation) else 0
+        return floats + self.width + 8 + heads
+
+    def grow(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        capacity = -(-capacity // 4) * 4
+        if capacity <= self.capacity:
+            return
+        self.columns = Codes(*[_NO_ARRAY] * 6)  # views must go before a mapping can move
+        if self.with_vectors:
+            self._vec.grow(capacity)
+        self._code.grow(capacity)
+        self._fit.grow(capacity // 4)
+        if len(self.rotation):
+            self._head.grow(capacity)
+            self._head_fit.grow(capacity // 4)
+        self.capacity = capacity
+        self.columns = self._gathered()
+
+    def encode(self, start: int, vectors: F32) -> None:
+        """Write consecutive rows of padded vectors, from ``start`` on."""
+        encode_rows_(*self.columns, start, start + len(vectors), vectors, self.rotation)
+
+    def set_rotation(self, rotation: F32, n: int, *, error: float, skew: float) -> None:
+        """Make the heads of the first ``n`` rows with a new rotation."""
+        self.rotation = rotation
+        self.limits[1:] = 0.0, error, skew
+        self.columns = Codes(*[_NO_ARRAY] * 6)
+        self._head.grow(self.capacity)
+        self._head_fit.grow(self.capacity // 4)
+        self.columns = self._gathered()
+        nothing = np.zeros((0, self.width), np.float32)
+        encode_rows_(*self.columns, 0, n, nothing, rotation)
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self.columns = Codes(*[_NO_ARRAY] * 6)
+        for column in (self._vec, self._code, self._fit, self._head, self._head_fit):
+            column.close()
+        self.capacity = 0
+
+    def _gathered(self) -> Codes:
+        return Codes(
+            self._vec.array,
+            self._code.array,
+            self._fit.array,
+            self._head.array,
+            self._head_fit.array,
+            self.limits,
+        )
+
+
+class Arena:
+    """Growing columns of one namespace's chunks. Not thread-safe: `Memory` holds the lock.
+
+    Parameters
+    ----------
+    dim : int
+        Dimension of the vectors.
+    dtype : {"float32", "int8"}
+        With "int8" no float vectors are kept: the dequantised codes are the truth.
+    on_disk : pathlib.Path or None
+        File that the float vectors are mapped from; derived, made anew by every arena.
+    reserve : int
+        Rows to make room for at once.
+
+    Attributes
+    ----------
+    n, living : int
+        Rows used, dead ones included; rows that are alive.
+    centre : float32[dim] or None
+        What is subtracted from raw vectors before they are normalised.
+    table : CodeTable
+        Vectors and codes in the gate's space.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        dtype: Literal["float32", "int8"] = "float32",
+        on_disk: Path | None = None,
+        reserve: int = 0,
+    ) -> None:
+        if dim < 1:
+            raise InvalidInputError(f"dim: expected a positive whole number, got {dim!r}")
+        self.dim = dim
+        self.dtype = dtype
+        self.n = 0
+        self.living = 0
+        self.centre: F32 | None = None
+        with_vectors = dtype == "float32"
+        self.table = CodeTable(dim, with_vectors=with_vectors, path=on_disk)
+        self._columns: dict[str, Column] = {
+            "tokens": Column(np.int32),
+            "micros": Column(np.int64),
+            "atom": Column(np.int32),
+            "prev": Column(np.int32),
+            "next": Column(np.int32),
+            "alive": Column(np.uint8),
+            "pk": Column(np.int64),
+            "session": Column(np.int32),
+            "links": Column(np.int32, (2,)),
+            "gated": Column(np.uint8),
+        }
+        self._newest: dict[int, int] = {}  # session: its last living row
+        self.grow(max(reserve, _FIRST_ROWS))
+
+    # -- columns, of length n ---------------------------------------------------------------
+
+    @property
+    def vec(self) -> F32:
+        """(n, dim) float32 vectors in the gate's space; with dtype "int8", decoded anew."""
+        if self.table.with_vectors:
+            return self.table.columns.vec[: self.n, : self.dim]
+        out = np.empty((self.n, self.table.width), np.float32)
+        for row in range(self.n):
+            load_row_(self.table.columns, row, out[row])
+        return out[:, : self.dim]
+
+    @property
+    def code(self) -> npt.NDArray[np.int8]:
+        """(n, dim) int8 codes of the vectors."""
+        return self.table.columns.code[: self.n, : self.dim]
+
+    @property
+    def tokens(self) -> I32:
+        """(n,) int32 tokens of each chunk's own text."""
+        return self._columns["tokens"].array[: self.n]
+
+    @property
+    def micros(self) -> I64:
+        """(n,) int64 microseconds since 1970, UTC."""
+        return self._columns["micros"].array[: self.n]
+
+    @property
+    def atom(self) -> I32:
+        """(n,) int32 atom numbers, -1 for none."""
+        return self._columns["atom"].array[: self.n]
+
+    @property
+    def prev(self) -> I32:
+        """(n,) int32 row of the previous living chunk of the session, -1 for none."""
+        return self._columns["prev"].array[: self.n]
+
+    @property
+    def next(self) -> I32:
+        """(n,) int32 row of the next living chunk of the session, -1 for none."""
+        return self._columns["next"].array[: self.n]
+
+    @property
+    def alive(self) -> U8:
+        """(n,) uint8, 0 for deleted rows."""
+        return self._columns["alive"].array[: self.n]
+
+    @property
+    def pk(self) -> I64:
+        """(n,) int64 keys in the store, ascending."""
+        return self._columns["pk"].array[: self.n]
+
+    @property
+    def session(self) -> I32:
+        """(n,) int32 session numbers."""
+        return self._columns["session"].array[: self.n]
+
+    @property
+    def links(self) -> I32:
+        """(capacity, 2) int32 slot of the atom and next member of it, for the clusterer."""
+        return self._columns["links"].array
+
+    @property
+    def gated(self) -> U8:
+        """(capacity,) uint8, 1 for rows that are in an atom, for the clusterer."""
+        return self._columns["gated"].array
+
+    @property
+    def nbytes(self) -> int:
+        """Resident bytes of all rows in use."""
+        small = sum(column._entry for column in self._columns.values())
+        return self.n * (self.table.row_bytes + small)
+
+    # -- changes ------------------------------------------------------------------------------
+
+    def grow(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        self.table.grow(capacity)
+        for column in self._columns.values():
+            column.grow(capacity)
+
+    def append(self, vector: F32 | None, *, pk: int, tokens: int, micros: int, session: int) -> int:
+        """Add one chunk.
+
+        Parameters
+        ----------
+        vector : float32[dim] or None
+            Raw unit vector; None for a chunk that has none yet (zeros are kept).
+        pk, tokens, micros, session : int
+            Key in the store, token count, time, session number.
+
+        Returns
+        -------
+        int
+            Its row.
+
+        Raises
+        ------
+        InvalidInputError
+            If the vector has another shape or values that are not finite.
+        """
+        row = self.n
+        encoded = self._prepared(vector)
+        if row == self.table.capacity:
+            self.grow(2 * row)
+        self.table.encode(row, encoded)
+        columns = self._columns
+        columns["tokens"].array[row] = tokens
+        columns["micros"].array[row] = micros
+        columns["atom"].array[row] = -1
+        columns["alive"].array[row] = 1
+        columns["pk"].array[row] = pk
+        columns["session"].array[row] = session
+        columns["links"].array[row] = -1
+        columns["gated"].array[row] = 0
+        previous = self._newest.get(session, -1)
+        columns["prev"].array[row] = previous
+        columns["next"].array[row] = -1
+        if previous >= 0:
+            columns["next"].array[previous] = row
+        self._newest[session] = row
+        self.n += 1
+        self.living += 1
+        return row
+
+    def append_many(
+        self,
+        vectors: F32,
+        *,
+        pk: npt.ArrayLike,
+        tokens: npt.ArrayLike,
+        micros: npt.ArrayLike,
+        session: npt.ArrayLike,
+    ) -> range:
+        """Add many chunks, with the same outcome as `append` one by one.
+
+        Parameters
+        ----------
+        vectors : float32[m, dim]
+            Raw unit vectors; zeros for chunks that have none yet.
+        pk, tokens, micros, session : int[m]
+
+        Returns
+        -------
+        range
+            Their rows.
+        """
+        given = self._checked(np.asarray(vectors), rows=True)
+        start, stop = self.n, self.n + len(given)
+        numbers = np.asarray(session, np.int32)
+        if stop > self.table.capacity:
+            self.grow(max(stop, min(2 * start, 2 * stop)))
+        for block in range(0, len(given), 4096):
+            self.table.encode(start + block, self._centred(given[block : block + 4096]))
+        columns = self._columns
+        columns["tokens"].array[start:stop] = tokens
+        columns["micros"].array[start:stop] = micros
+        columns["atom"].array[start:stop] = -1
+        columns["alive"].array[start:stop] = 1
+        columns["pk"].array[start:stop] = pk
+        columns["session"].array[start:stop] = numbers
+        columns["links"].array[start:stop] = -1
+        columns["gated"].array[start:stop] = 0
+        self._link_many(start, numbers)
+        self.n = stop
+        self.living += len(given)
+        return range(start, stop)
+
+    def _link_many(self, start: int, numbers: I32) -> None:
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        rows = (order + start).astype(np.int32)
+        first = np.r_[True, ordered[1:] != ordered[:-1]] if len(rows) else np.zeros(0, bool)
+        before = np.r_[np.int32(-1), rows[:-1]] if len(rows) else rows
+        heads = np.flatnonzero(first)
+        before[heads] = [self._newest.get(int(ordered[k]), -1) for k in heads]
+        prev, following = self._columns["prev"].array, self._columns["next"].array
+        prev[rows] = before
+        following[rows] = -1
+        known = before >= 0
+        following[before[known]] = rows[known]
+        tails = np.r_[heads[1:] - 1, len(rows) - 1] if len(rows) else heads
+        for k in tails:
+            self._newest[int(ordered[k])] = int(rows[k])
+
+    def remove(self, row: int) -> None:
+        """Mark a row dead and join its neighbours; it must have left its atom before.
+
+        Parameters
+        ----------
+        row : int
+
+        Raises
+        ------
+        InvalidInputError
+            If the row is not alive or still in an atom.
+        """
+        self._check_free(row)
+        columns = self._columns
+        before, after = int(self.prev[row]), int(self.next[row])
+        if before >= 0:
+            columns["next"].array[before] = after
+        if after >= 0:
+            columns["prev"].array[after] = before
+        session = int(self.session[row])
+        if self._newest.get(session) == row:
+            if before >= 0:
+                self._newest[session] = before
+            else:
+                del self._newest[session]
+        columns["prev"].array[row] = columns["next"].array[row] = -1
+        columns["alive"].array[row] = 0
+        self.living -= 1
+
+    def replace(self, row: int, vector: F32 | None, *, tokens: int) -> None:
+        """Give a row another vector in place; it must have left its atom before.
+
+        Parameters
+        ----------
+        row : int
+        vector : float32[dim] or None
+            Raw unit vector; None for none yet.
+        tokens : int
+
+        Raises
+        ------
+        InvalidInputError
+            If the row is not alive or still in an atom, or the vector cannot be used.
+        """
+        self._check_free(row)
+        self.table.encode(row, self._prepared(vector))
+        self._columns["tokens"].array[row] = tokens
+
+    def set_centre(self, mean: F32 | None, rows: npt.ArrayLike, raw: F32) -> None:
+        """Change the space: derive the given rows anew from their raw vectors.
+
+        Parameters
+        ----------
+        mean : float32[dim] or None
+            What to subtract; None for raw vectors.
+        rows : int[m]
+            All rows that have a vector.
+        raw : float32[m, dim]
+            Their raw unit vectors.
+        """
+        self.centre = None if mean is None else self._checked(np.asarray(mean), rows=False)
+        given = self._checked(np.asarray(raw), rows=True)
+        for row, vector in zip(np.asarray(rows).tolist(), given, strict=True):
+            self.table.encode(row, self._centred(vector[None]))
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def prepare_query(self, vector: F32) -> F32:
+        """A raw unit vector in the arena's space.
+
+        Parameters
+        ----------
+        vector : float32[dim]
+
+        Returns
+        -------
+        float32[dim]
+        """
+        return self._centred(self._checked(np.asarray(vector), rows=False)[None])[0, : self.dim]
+
+    def dense_scores(self, query: F32) -> F32:
+        """Cosine of every row with a prepared query.
+
+        Parameters
+        ----------
+        query : float32[dim]
+            From `prepare_query`.
+
+        Returns
+        -------
+        float32[n]
+            0 for dead rows; mask them by `alive`.
+        """
+        x = np.zeros(self.table.width, np.float32)
+        x[: self.dim] = query
+        out = np.empty(self.n + 3, np.float32)
+        dense_scores_(*self.table.columns, self.n, self._columns["alive"].array, x, out)
+        return out[: self.n]
+
+    def close(self) -> None:
+        """Let go of the memory and of the file of vectors."""
+        self.table.close()
+        for column in self._columns.values():
+            column.close()
+        self.n = self.living = 0
+
+    # -- checks -------------------------------------------------------------------------------
+
+    def _prepared(self, vector: F32 | None) -> F32:
+        if vector is None:
+            return np.zeros((1, self.table.width), np.float32)
+        return self._centred(self._checked(np.asarray(vector), rows=False)[None])
+
+    def _checked(self, values: npt.NDArray[Any], *, rows: bool) -> F32:
+        """float32, C-contiguous, finite and of the right shape, or an error that says so."""
+        shape = values.shape[1:] if rows else values.shape
+        if values.ndim != 1 + rows or shape != (self.dim,):
+            wanted = f"(n, {self.dim})" if rows else f"({self.dim},)"
+            raise InvalidInputError(
+                f"vectors: expected an array of shape {wanted}, got {values.shape}; "
+                "does the embedder have the namespace's dimension?"
+            )
+        if values.dtype.kind not in "fiu":
+            raise InvalidInputError(
+                f"vectors: expected numbers (float32), got dtype {values.dtype}"
+            )
+        given = np.ascontiguousarray(values, np.float32)
+        sums = given.sum(axis=-1)  # NaN and infinities survive a sum
+        if not np.isfinite(sums).all():
+            bad = np.flatnonzero(~np.isfinite(np.atleast_1d(sums)))
+            raise InvalidInputError(
+                f"vectors: expected finite values, got NaN or infinity in row {int(bad[0])}"
+            )
+        return given
+
+    def _centred(self, raw: F32) -> F32:
+        out = np.zeros((len(raw), self.table.width), np.float32)
+        if self.centre is None:
+            out[:, : self.dim] = raw
+        else:
+            centre_rows_(raw, self.centre, out)
+        return out
+
+    def _check_free(self, row: int) -> None:
+        if not 0 <= row < self.n or not self.alive[row]:
+            raise InvalidInputError(f"row: expected a living row below {self.n}, got {row}")
+        if self.links[row, SLOT] >= 0:
+            raise InvalidInputError(
+                f"row {row}: is in atom {int(self.atom[row])}; take it out with Clusterer.remove"
+            )
+
+
+def rows_array(rows: Sequence[int] | npt.ArrayLike) -> I64:
+    """Row numbers as kernels take them."""
+    return np.ascontiguousarray(rows, np.int64)

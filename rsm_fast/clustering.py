@@ -1,0 +1,514 @@
+"""Gate and merge: which atom a chunk joins, and what an atom knows about its members.
+
+Every decision equals that of the float64 definition (see `rsm_fast.kernels.gate`); the
+statistics of an atom are always those of its members, whatever joined and left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.arena import Arena, CodeTable, Column, rows_array
+from rsm_fast.errors import CalibrationError, InvalidInputError
+from rsm_fast.kernels.atoms import (
+    Atoms,
+    attach_,
+    chain_rows_,
+    leave_,
+    rebuild_atoms_,
+    refresh_atom_,
+)
+from rsm_fast.kernels.gate import CENTROID, MAX_MEMBER, NEAREST_MEAN, assign_rows_
+from rsm_fast.kernels.quantize import centre_rows_
+from rsm_fast.kernels.rows import COUNT, FIRST, SLOT, STALE
+
+__all__ = ["Calibration", "Clusterer", "GateSettings", "TauCalibrator"]
+
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+
+Gate = Literal["max-member", "nearest-mean", "centroid"]
+
+_GATES = {"max-member": MAX_MEMBER, "nearest-mean": NEAREST_MEAN, "centroid": CENTROID}
+_RESIDUAL = 2e-6  # gives first vectors to a chord of about 1e-5 at the gaps of real atoms
+_PASSES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """How a namespace clusters.
+
+    Attributes
+    ----------
+    gate : {"max-member", "nearest-mean", "centroid"}
+    rank : int
+        Vectors in an atom's basis.
+    tau : float or None
+        Cosine threshold; None: to be calibrated.
+    centre : bool
+        Whether calibration subtracts the mean.
+    percentile : float
+        Of the pairwise cosines, 0 to 100.
+    calibration_size : int
+        Chunks that calibration looks at.
+    """
+
+    gate: Gate = "nearest-mean"
+    rank: int = 1
+    tau: float | None = None
+    centre: bool = True
+    percentile: float = 95.0
+    calibration_size: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What calibration found.
+
+    Attributes
+    ----------
+    tau : float
+        Cosine threshold in the space that ``mean`` defines.
+    mean : float32[dim] or None
+        What to subtract from vectors before they are normalised; None: nothing.
+    percentile : float
+    size : int
+        Vectors that were used.
+    """
+
+    tau: float
+    mean: F32 | None
+    percentile: float
+    size: int
+
+
+class TauCalibrator:
+    """Choose tau as a percentile of the pairwise cosines of a few vectors.
+
+    Parameters
+    ----------
+    percentile : float
+        0 to 100. The published method takes 70 on raw cosines.
+    centre : bool
+        Subtract the mean of the vectors and normalise again, before.
+    size : int
+        At most so many vectors are used, the first ones.
+    """
+
+    def __init__(self, percentile: float = 95.0, centre: bool = True, size: int = 50) -> None:
+        if not 0.0 <= percentile <= 100.0:
+            raise InvalidInputError(f"percentile: expected 0 to 100, got {percentile!r}")
+        if size < 2:
+            raise InvalidInputError(f"size: expected at least 2, got {size!r}")
+        self.percentile = float(percentile)
+        self.centre = centre
+        self.size = size
+
+    def calibrate(self, vectors: F32) -> Calibration:
+        """Find tau for vectors like these.
+
+        Parameters
+        ----------
+        vectors : float32[n, dim]
+            Raw unit vectors.
+
+        Returns
+        -------
+        Calibration
+
+        Raises
+        ------
+        CalibrationError
+            If there are fewer than two different vectors.
+        """
+        used = np.ascontiguousarray(vectors[: self.size], np.float32)
+        if used.ndim != 2 or not np.isfinite(used).all():
+            raise InvalidInputError(
+                f"vectors: expected finite values of shape (n, dim), got shape {used.shape}"
+            )
+        if len(np.unique(used, axis=0)) < 2:
+            raise CalibrationError(
+                f"calibration needs at least 2 different texts, got {len(used)} "
+                f"({len(np.unique(used, axis=0))} different); give more texts or a fixed tau"
+            )
+        mean = None
+        if self.centre:
+            mean = used.mean(axis=0, dtype=np.float64).astype(np.float32)
+            centred = np.zeros_like(used)
+            centre_rows_(used, mean, centred)
+            used = centred[np.any(centred != 0.0, axis=1)]
+        exact = used.astype(np.float64)
+        cosines = (exact @ exact.T)[np.triu_indices(len(used), 1)]
+        tau = float(np.clip(np.percentile(cosines, self.percentile), -1.0, 1.0))
+        return Calibration(tau, mean, self.percentile, min(len(vectors), self.size))
+
+
+class Clusterer:
+    """The atoms of one namespace. Not thread-safe: `Memory` holds the lock.
+
+    Parameters
+    ----------
+    arena : Arena
+        The chunks. Their ``atom`` column is written here, first of all with -1.
+    gate : {"max-member", "nearest-mean", "centroid"}
+    rank : int
+        Vectors in an atom's basis; 0: none.
+    tau : float or None
+        Cosine threshold; must be set before anything is assigned.
+
+    Attributes
+    ----------
+    next_atom : int
+        Number of the next new atom; numbers are never used twice.
+    slots : int
+        Atoms that have a place in the tables, emptied ones included.
+    stamps : int64[capacity]
+        Change counter of each slot, for those who mirror the atoms.
+    changes : int
+        The counter's present value.
+    epoch : int
+        Goes up when slots are numbered anew.
+    work : int64[4]
+        Since the start: rows scanned, survivors of the head, candidates, rescored rows.
+    """
+
+    def __init__(
+        self, arena: Arena, *, gate: Gate, rank: int = 1, tau: float | None = None
+    ) -> None:
+        if gate not in get_args(Gate):
+            raise InvalidInputError(f"gate: expected one of {get_args(Gate)}, got {gate!r}")
+        if rank < 0:
+            raise InvalidInputError(f"rank: expected 0 or more, got {rank!r}")
+        self.arena = arena
+        self.gate = gate
+        self.rank = rank
+        self.tau = tau
+        self.next_atom = 0
+        self.work = np.zeros(4, np.int64)
+        self.changes = 0
+        self.epoch = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        arena = self.arena
+        arena.atom[:] = -1
+        arena.gated[: arena.n] = 0
+        arena.links[: arena.n] = -1
+        self.slots = 0
+        self.epoch += 1
+        self._slot_of: dict[int, int] = {}
+        width = arena.table.width
+        self.means = CodeTable(arena.dim)
+        self._total = Column(np.float64, (width,))
+        self._links = Column(np.int32, (4,))
+        self._alive = Column(np.uint8)
+        self._basis = Column(np.float32, (self.rank, width))
+        self._strength = Column(np.float64, (self.rank,))
+        self._numbers = Column(np.int32)
+        self._stamps = Column(np.int64)
+        self._grow(self.means.capacity)
+
+    def _grow(self, capacity: int) -> None:
+        self.atoms: Atoms | None = None  # views must go before a mapping can move
+        self.means.grow(capacity)
+        for column in (
+            self._total, self._links, self._alive, self._basis, self._strength,
+            self._numbers, self._stamps,
+        ):  # fmt: skip
+            column.grow(self.means.capacity)
+        self.atoms = Atoms(
+            *self.means.columns,
+            self._total.array,
+            self._links.array,
+            self._alive.array,
+            self._basis.array,
+            self._strength.array,
+        )
+        self.stamps = self._stamps.array
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def n_atoms(self) -> int:
+        """Atoms that have members."""
+        return len(self._slot_of)
+
+    @property
+    def nbytes(self) -> int:
+        """Resident bytes of the atoms' tables."""
+        width = self.arena.table.width
+        entry = 8 * width + 4 * self.rank * width + 8 * self.rank + 16 + 1 + 4 + 8
+        return self.slots * (self.means.row_bytes + entry)
+
+    @property
+    def alive(self) -> npt.NDArray[np.uint8]:
+        """(slots,) uint8, 0 for slots whose last member left."""
+        return self._alive.array[: self.slots]
+
+    @property
+    def numbers(self) -> I32:
+        """(slots,) int32, the atom number of each slot, ascending."""
+        return self._numbers.array[: self.slots]
+
+    def counts(self) -> tuple[I32, I32]:
+        """Numbers of the atoms, ascending, and how many members each has."""
+        slots = np.flatnonzero(self.alive)
+        return self.numbers[slots], self._links.array[slots, COUNT]
+
+    def largest_share(self) -> float:
+        """Share of the gated chunks that the largest atom holds; 0 without atoms."""
+        counts = self.counts()[1]
+        return float(counts.max() / counts.sum()) if len(counts) else 0.0
+
+    def slot(self, atom: int) -> int:
+        """The slot of an atom.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such atom.
+        """
+        found = self._slot_of.get(atom)
+        if found is None:
+            raise InvalidInputError(f"atom: expected one that has members, got {atom}")
+        return found
+
+    def members(self, atom: int) -> I32:
+        """Rows of an atom's members, in order of arrival."""
+        chain = self._links.array[self.slot(atom)]
+        rows = np.empty(int(chain[COUNT]), np.int32)
+        chain_rows_(self.arena.links, int(chain[FIRST]), rows)
+        return rows
+
+    def mean(self, atom: int) -> F32:
+        """(dim,) float32, the normalised sum of an atom's members."""
+        return self.means.columns.vec[self.slot(atom), : self.arena.dim].copy()
+
+    def basis(self, atom: int) -> F32:
+        """(r, dim) float32 orthonormal rows, strongest first; zeros beyond the atom's rank.
+
+        The first is the first singular vector of the member matrix, turned towards the mean.
+        """
+        slot = self.slot(atom)
+        self._refresh(slot)
+        return self._basis.array[slot, :, : self.arena.dim].copy()
+
+    def time_range(self, atom: int) -> tuple[int, int]:
+        """Earliest and latest time of an atom's members, in microseconds."""
+        micros = self.arena.micros[self.members(atom)]
+        return int(micros.min()), int(micros.max())
+
+    def refresh_bases(self) -> None:
+        """Bring every basis that follows its members only roughly to the residual bound."""
+        for slot in np.flatnonzero(self._links.array[: self.slots, STALE]).tolist():
+            self._refresh(slot)
+
+    def _refresh(self, slot: int) -> None:
+        chain = self._links.array[slot]
+        if not chain[STALE] or self.rank == 0:
+            return
+        members = np.empty((int(chain[COUNT]), self.arena.table.width), np.float32)
+        refresh_atom_(
+            *self.arena.table.columns, self.arena.links, int(chain[FIRST]), members,
+            self.means.columns.vec[slot], self._basis.array[slot], self._strength.array[slot],
+            _RESIDUAL, _PASSES,
+        )  # fmt: skip
+        chain[STALE] = 0
+        self._touch(slot)
+
+    # -- changes ------------------------------------------------------------------------------
+
+    def assign(self, row: int) -> int:
+        """Gate a row and merge it into its atom.
+
+        Parameters
+        ----------
+        row : int
+            A living row in no atom.
+
+        Returns
+        -------
+        int
+            The atom's number.
+        """
+        return int(self.assign_many([row])[0])
+
+    def assign_many(self, rows: npt.ArrayLike) -> I32:
+        """`assign` for many rows, in the given order, with the same outcome.
+
+        Parameters
+        ----------
+        rows : int[m]
+            Living rows in no atom.
+
+        Returns
+        -------
+        int32[m]
+            Atom numbers.
+
+        Raises
+        ------
+        InvalidInputError
+            If tau is not known, or a row is dead, in an atom, or given twice.
+        """
+        wanted = rows_array(rows)
+        self._check(wanted)
+        out = np.empty(len(wanted), np.int64)
+        scores = np.empty(len(wanted))
+        if self.slots + len(wanted) > self.means.capacity:
+            self._grow(max(2 * self.means.capacity, self.slots + len(wanted)))
+        arena = self.arena
+        before = self.slots
+        assert self.atoms is not None
+        self.slots = assign_rows_(
+            *arena.table.columns, arena.links, arena.gated, arena.n,
+            *self.atoms, before, arena.table.rotation,
+            wanted, _GATES[self.gate], self.tau, out, scores, self.work,
+        )  # fmt: skip
+        self._name_slots(before)
+        numbers = self._numbers.array[out]
+        arena.atom[wanted] = numbers
+        for slot in out:
+            self._touch(slot)
+        return numbers
+
+    def attach(self, row: int, atom: int) -> None:
+        """Put a row into a given atom, as another writer decided.
+
+        Parameters
+        ----------
+        row : int
+            A living row in no atom.
+        atom : int
+            A known atom or a new number.
+        """
+        self._check(rows_array([row]), tau_needed=False)
+        arena = self.arena
+        slot = self._slot_of.get(atom)
+        if slot is None:
+            if self.slots and atom <= self._numbers.array[self.slots - 1]:
+                self._attach_between(row, atom)
+                return
+            slot = self.slots
+            if slot == self.means.capacity:
+                self._grow(2 * slot)
+            self._links.array[slot] = 0
+            self._numbers.array[slot] = atom
+            self._slot_of[atom] = slot
+            self.slots += 1
+        assert self.atoms is not None
+        attach_(*arena.table.columns, arena.links, row, *self.atoms, slot, arena.table.rotation)
+        arena.gated[row] = 1
+        arena.atom[row] = atom
+        self.next_atom = max(self.next_atom, atom + 1)
+        self._touch(slot)
+
+    def _attach_between(self, row: int, atom: int) -> None:
+        """Slots are in the order of numbers: an older number needs them numbered anew."""
+        rows = np.flatnonzero(self.arena.gated[: self.arena.n])
+        atoms = self.arena.atom[rows]
+        self.restore(np.r_[rows, row], np.r_[atoms, np.int32(atom)], self.next_atom)
+
+    def remove(self, row: int) -> None:
+        """Take a row out of its atom; an atom without members vanishes.
+
+        Parameters
+        ----------
+        row : int
+
+        Raises
+        ------
+        InvalidInputError
+            If the row is in no atom.
+        """
+        arena = self.arena
+        if not 0 <= row < arena.n or arena.atom[row] < 0:
+            raise InvalidInputError(f"row: expected one that is in an atom, got {row}")
+        assert self.atoms is not None
+        slot = leave_(*arena.table.columns, arena.links, row, *self.atoms, arena.table.rotation)
+        arena.gated[row] = 0
+        arena.atom[row] = -1
+        if not self._alive.array[slot]:
+            del self._slot_of[int(self._numbers.array[slot])]
+        self._touch(slot)
+
+    def restore(self, rows: npt.ArrayLike, atoms: npt.ArrayLike, next_atom: int) -> None:
+        """Rebuild all atoms from stored assignments.
+
+        Parameters
+        ----------
+        rows : int[m]
+            Living rows; all others are in no atom afterwards.
+        atoms : int[m]
+            Their atom numbers.
+        next_atom : int
+            Number of the next new atom.
+
+        Raises
+        ------
+        InvalidInputError
+            If a row is dead, or an atom number is negative or not below ``next_atom``.
+        """
+        wanted, numbers = rows_array(rows), np.ascontiguousarray(atoms, np.int32)
+        arena = self.arena
+        if len(wanted) != len(numbers):
+            raise InvalidInputError(f"atoms: expected {len(wanted)} numbers, got {len(numbers)}")
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < next_atom:
+            raise InvalidInputError(
+                f"atoms: expected numbers from 0 to below {next_atom}, got "
+                f"{numbers.min()} to {numbers.max()}"
+            )
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= arena.n):
+            raise InvalidInputError(f"rows: expected rows below {arena.n}")
+        if not arena.alive[wanted].all():
+            raise InvalidInputError("rows: expected living rows, got a deleted one")
+        self._reset()
+        self.next_atom = next_atom
+        unique, slots = np.unique(numbers, return_inverse=True)
+        self._grow(max(self.means.capacity, len(unique)))
+        self.slots = len(unique)
+        self._numbers.array[: self.slots] = unique
+        self._slot_of = {int(number): slot for slot, number in enumerate(unique)}
+        arena.atom[wanted] = numbers
+        arena.gated[wanted] = 1
+        arena.links[wanted, SLOT] = slots
+        self.means.rotation = arena.table.rotation
+        assert self.atoms is not None
+        rebuild_atoms_(
+            *arena.table.columns, arena.links, arena.n, *self.atoms, self.slots,
+            arena.table.rotation,
+        )  # fmt: skip
+        self.changes += 1
+        self._stamps.array[: self.slots] = self.changes
+
+    def _name_slots(self, before: int) -> None:
+        for slot in range(before, self.slots):
+            self._numbers.array[slot] = self.next_atom
+            self._slot_of[self.next_atom] = slot
+            self.next_atom += 1
+
+    def _touch(self, slot: int) -> None:
+        self.changes += 1
+        self._stamps.array[slot] = self.changes
+
+    def _check(self, rows: I64, *, tau_needed: bool = True) -> None:
+        arena = self.arena
+        if tau_needed and self.tau is None:
+            raise InvalidInputError("tau is not known yet: calibrate first, or give tau=")
+        if not len(rows):
+            return
+        if rows.min() < 0 or rows.max() >= arena.n:
+            raise InvalidInputError(f"rows: expected rows below {arena.n}, got {rows.max()}")
+        if len(rows) > 1 and len(np.unique(rows)) < len(rows):
+            raise InvalidInputError("rows: expected each row once")
+        if not arena.alive[rows].all() or arena.gated[rows].any():
+            raise InvalidInputError(
+                "rows: expected living rows that are in no atom; "
+                "take a row out with Clusterer.remove before it is gated anew"
+            )
