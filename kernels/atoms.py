@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from rsm_fast.kernels.jit import F32, F64, FAST, I32, U8, kernel
+from rsm_fast.kernels.jit import F32, F64, FAST, I8, I32, U8, Int, Real, kernel
 from rsm_fast.kernels.quantize import dequantize_row_, encode_row_
 from rsm_fast.kernels.rows import (
     CODES,
@@ -67,9 +67,9 @@ class Atoms(NamedTuple):
     """
 
     vec: F32
-    code: U8
+    code: I8
     fit: F32
-    head: U8
+    head: I8
     head_fit: F32
     limits: F64
     total: F64
@@ -97,7 +97,7 @@ _small = types.float64[:, ::1]
 
 
 @kernel(types.void(CODES_TYPE, _i8, _x))
-def load_row_(table: Codes, row: int, out: F32) -> None:
+def load_row_(table: Codes, row: Int, out: F32) -> None:
     """Copy the true values of a row: its vector, else its dequantised codes.
 
     Parameters
@@ -246,7 +246,7 @@ def brand_update_(basis: F32, strength: F64, x: F32) -> None:
 
 
 @kernel("int64(float32[:, ::1], float32[:, ::1], float64[::1], float64, int64)", fastmath=FAST)
-def refresh_basis_(members: F32, basis: F32, strength: F64, tolerance: float, cap: int) -> int:
+def refresh_basis_(members: F32, basis: F32, strength: F64, tolerance: Real, cap: Int) -> Int:
     """Orthogonal iteration with Rayleigh-Ritz, warm-started, until a residual bound.
 
     Stops when ``|C v - s v| <= tolerance * s_0`` for each row v with strength s, where
@@ -289,10 +289,10 @@ def refresh_basis_(members: F32, basis: F32, strength: F64, tolerance: float, ca
         worst = 0.0
         for a in range(r):
             strength[a] = max(small[a, a], 0.0)
-            s = np.float32(small[a, a])
+            value = np.float32(small[a, a])
             residual = 0.0
             for j in range(d):
-                rest = np.float64(image[a, j] - s * basis[a, j])
+                rest = np.float64(image[a, j] - value * basis[a, j])
                 residual += rest * rest
             worst = max(worst, residual)
         if math.sqrt(worst) <= tolerance * strength[0] or step == cap:
@@ -349,7 +349,7 @@ def _turn_(rows: F32, vectors: F64, scratch: F32) -> None:
 
 
 @kernel("void(float32[:, ::1], float64)", fastmath=FAST)
-def _orthonormalise_(rows: F32, least: float) -> None:
+def _orthonormalise_(rows: F32, least: Real) -> None:
     """Gram-Schmidt, twice; rows whose rest is shorter than ``least`` become zero."""
     r, d = rows.shape
     for a in range(r):
@@ -374,9 +374,9 @@ def _orthonormalise_(rows: F32, least: float) -> None:
     "float64[::1], float64, int64)"
 )
 def refresh_atom_(
-    vec, code, fit, head, head_fit, limits, links, first, gathered, mean,
-    basis, strength, tolerance, cap,
-):  # fmt: skip
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, links: I32, first: Int,
+    gathered: F32, mean: F32, basis: F32, strength: F64, tolerance: Real, cap: Int,
+) -> Int:  # fmt: skip
     """`refresh_basis_` for one atom, its first vector turned towards the mean.
 
     Parameters
@@ -412,7 +412,7 @@ def refresh_atom_(
 
 
 @kernel("int64(int32[:, ::1], int64, int32[::1])")
-def chain_rows_(links: I32, first: int, out: I32) -> int:
+def chain_rows_(links: I32, first: Int, out: I32) -> Int:
     """Write the rows of a chain of members.
 
     Parameters
@@ -439,7 +439,7 @@ def chain_rows_(links: I32, first: int, out: I32) -> int:
 
 
 @kernel(types.void(CODES_TYPE, _links, ATOMS_TYPE, _i8, _rotation))
-def rebuild_atom_(members: Codes, links: I32, atoms: Atoms, slot: int, rotation: F32) -> None:
+def rebuild_atom_(members: Codes, links: I32, atoms: Atoms, slot: Int, rotation: F32) -> None:
     """Recompute sum, mean and basis of one atom from its chain.
 
     Parameters
@@ -474,7 +474,7 @@ def _add_(total: F64, x: F32) -> None:
 
 
 @kernel(types.void(ATOMS_TYPE, _i8, _rotation, _x))
-def _finish_(atoms: Atoms, slot: int, rotation: F32, mean: F32) -> None:
+def _finish_(atoms: Atoms, slot: Int, rotation: F32, mean: F32) -> None:
     """Mean, its codes and the flags, once the sum is right; ``mean`` is scratch."""
     update_mean_(atoms.total[slot], mean)
     encode_row_(
@@ -487,7 +487,7 @@ def _finish_(atoms: Atoms, slot: int, rotation: F32, mean: F32) -> None:
 
 
 @kernel(types.void(CODES_TYPE, _links, _i8, ATOMS_TYPE, _i8, _rotation))
-def join_(members: Codes, links: I32, row: int, atoms: Atoms, slot: int, rotation: F32) -> None:
+def join_(members: Codes, links: I32, row: Int, atoms: Atoms, slot: Int, rotation: F32) -> None:
     """Put a member into an atom and bring its statistics up to date.
 
     Parameters
@@ -536,10 +536,10 @@ def join_(members: Codes, links: I32, row: int, atoms: Atoms, slot: int, rotatio
 
 @kernel(f"void({CODES}, int32[:, ::1], int64, {ATOMS}, int64, float32[:, ::1])")
 def attach_(
-    vec, code, fit, head, head_fit, limits, links, row,
-    a_vec, a_code, a_fit, a_head, a_head_fit, a_limits,
-    total, a_links, alive, basis, strength, slot, rotation,
-):  # fmt: skip
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, links: I32, row: Int,
+    a_vec: F32, a_code: I8, a_fit: F32, a_head: I8, a_head_fit: F32, a_limits: F64, total: F64,
+    a_links: I32, alive: U8, basis: F32, strength: F64, slot: Int, rotation: F32,
+) -> None:  # fmt: skip
     """`join_` with a decision that was made elsewhere.
 
     Parameters
@@ -563,10 +563,10 @@ def attach_(
 
 @kernel(f"int64({CODES}, int32[:, ::1], int64, {ATOMS}, float32[:, ::1])")
 def leave_(
-    vec, code, fit, head, head_fit, limits, links, row,
-    a_vec, a_code, a_fit, a_head, a_head_fit, a_limits,
-    total, a_links, alive, basis, strength, rotation,
-):  # fmt: skip
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, links: I32, row: Int,
+    a_vec: F32, a_code: I8, a_fit: F32, a_head: I8, a_head_fit: F32, a_limits: F64, total: F64,
+    a_links: I32, alive: U8, basis: F32, strength: F64, rotation: F32,
+) -> Int:  # fmt: skip
     """Take a member out of its atom, whose statistics are then those of the others.
 
     Parameters
@@ -613,10 +613,10 @@ def leave_(
 
 @kernel(f"void({CODES}, int32[:, ::1], int64, {ATOMS}, int64, float32[:, ::1])")
 def rebuild_atoms_(
-    vec, code, fit, head, head_fit, limits, links, n,
-    a_vec, a_code, a_fit, a_head, a_head_fit, a_limits,
-    total, a_links, alive, basis, strength, slots, rotation,
-):  # fmt: skip
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, links: I32, n: Int,
+    a_vec: F32, a_code: I8, a_fit: F32, a_head: I8, a_head_fit: F32, a_limits: F64, total: F64,
+    a_links: I32, alive: U8, basis: F32, strength: F64, slots: Int, rotation: F32,
+) -> None:  # fmt: skip
     """Make all atoms anew from the slots of the members.
 
     Parameters
@@ -641,10 +641,10 @@ def rebuild_atoms_(
         a_links[slot, LAST] = -1
     for row in range(n):
         links[row, MATE] = -1
-        slot = np.int64(links[row, SLOT])
-        if slot < 0:
+        member_slot = np.int64(links[row, SLOT])
+        if member_slot < 0:
             continue
-        chain = a_links[slot]
+        chain = a_links[member_slot]
         if chain[COUNT] == 0:
             chain[FIRST] = row
         else:

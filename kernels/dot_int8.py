@@ -29,7 +29,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rsm_fast.kernels.jit import F32, I8, JIT_DISABLED, kernel
+from rsm_fast.kernels.jit import F32, I8, JIT_DISABLED, Int, kernel
 
 __all__ = [
     "bounds4",
@@ -391,7 +391,7 @@ else:
 
 
 @kernel("int32(int8[::1])")
-def correction(query: I8) -> int:
+def correction(query: I8) -> Int:
     """What `dot1` and the bounds must take off because stored bytes are biased.
 
     Parameters
@@ -404,7 +404,7 @@ def correction(query: I8) -> int:
     int32
         ``128 * sum(query)`` for the VNNI instruction sets, else 0.
     """
-    total = 0
+    total = np.int64(0)
     for j in range(query.shape[0]):
-        total += query[j]
-    return np.int32(total * bias())  # type: ignore[return-value]
+        total += np.int64(query[j])
+    return np.int32(total * bias())

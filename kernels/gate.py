@@ -13,7 +13,7 @@ from numba import types
 
 from rsm_fast.kernels.atoms import ATOMS, ATOMS_TYPE, Atoms, join_, load_row_
 from rsm_fast.kernels.dot_int8 import dot1
-from rsm_fast.kernels.jit import F32, I32, I64, U8, kernel
+from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, Real, kernel
 from rsm_fast.kernels.quantize import make_query
 from rsm_fast.kernels.rows import (
     CODES,
@@ -41,8 +41,8 @@ _best = types.Tuple((_f8, _i8))
 
 @kernel(_best(CODES_TYPE, QUERY_TYPE, _i8, _mask, _links, _f8, _i8[::1]))
 def best_member_(
-    table: Codes, query: Query, stop: int, mask: U8, links: I32, floor: float, work: I64
-) -> tuple[float, int]:
+    table: Codes, query: Query, stop: Int, mask: U8, links: I32, floor: Real, work: I64
+) -> tuple[Real, Int]:
     """Largest score of a member and the lowest slot that has it.
 
     Parameters
@@ -89,7 +89,7 @@ def best_member_(
 
 
 @kernel(_i8(CODES_TYPE, QUERY_TYPE, _links, _i8, _f8, _i8[::1]))
-def member_above(table: Codes, query: Query, links: I32, first: int, tau: float, work: I64) -> bool:
+def member_above(table: Codes, query: Query, links: I32, first: Int, tau: Real, work: I64) -> Int:
     """Whether any member of one chain has a score of at least tau.
 
     Parameters
@@ -121,9 +121,9 @@ def member_above(table: Codes, query: Query, links: I32, first: int, tau: float,
         if np.float32(dot) * scale + slack >= least:
             work[3] += 1
             if exact_dot(table, row, query.exact) >= tau:
-                return 1  # type: ignore[return-value]
+                return 1
         row = np.int64(links[row, MATE])
-    return 0  # type: ignore[return-value]
+    return 0
 
 
 @kernel(
@@ -132,9 +132,9 @@ def member_above(table: Codes, query: Query, links: I32, first: int, tau: float,
     )
 )
 def choose_(
-    members: Codes, links: I32, gated: U8, n: int, atoms: Atoms, slots: int,
-    row: int, x: F32, gate: int, tau: float, work: I64,
-) -> tuple[float, int]:  # fmt: skip
+    members: Codes, links: I32, gated: U8, n: Int, atoms: Atoms, slots: Int,
+    row: Int, x: F32, gate: Int, tau: Real, work: I64,
+) -> tuple[Real, Int]:  # fmt: skip
     """Decide where a member goes.
 
     Parameters
@@ -196,11 +196,11 @@ def choose_(
     "int64[::1], int64, float64, int64[::1], float64[::1], int64[::1])"
 )
 def assign_rows_(
-    vec, code, fit, head, head_fit, limits, links, gated, n,
-    a_vec, a_code, a_fit, a_head, a_head_fit, a_limits,
-    total, a_links, alive, basis, strength, slots, rotation,
-    rows, gate, tau, out, scores, work,
-):  # fmt: skip
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, links: I32, gated: U8,
+    n: Int, a_vec: F32, a_code: I8, a_fit: F32, a_head: I8, a_head_fit: F32, a_limits: F64,
+    total: F64, a_links: I32, alive: U8, basis: F32, strength: F64, slots: Int, rotation: F32,
+    rows: I64, gate: Int, tau: Real, out: I64, scores: F64, work: I64,
+) -> Int:  # fmt: skip
     """Gate members one after the other and merge each into its atom.
 
     Parameters

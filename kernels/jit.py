@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import llvmlite
 import numba
@@ -37,7 +37,9 @@ __all__ = [
     "JIT_DISABLED",
     "REGISTRY",
     "U8",
+    "Int",
     "Kernel",
+    "Real",
     "cache_folder",
     "kernel",
     "warmup",
@@ -49,6 +51,9 @@ I8: TypeAlias = npt.NDArray[np.int8]
 I32: TypeAlias = npt.NDArray[np.int32]
 I64: TypeAlias = npt.NDArray[np.int64]
 U8: TypeAlias = npt.NDArray[np.uint8]
+Int: TypeAlias = Any
+Real: TypeAlias = Any
+"""Scalars in kernels: Python's or NumPy's without the JIT, machine numbers with it."""
 
 FAST = frozenset({"reassoc", "contract", "arcp", "nsz"})
 """Flags for kernels whose sums may be reordered. Never ``nnan`` or ``ninf``: LLVM would
@@ -56,8 +61,6 @@ then delete checks for NaN (numba#2919)."""
 
 JIT_DISABLED = bool(config.DISABLE_JIT)
 """Whether ``NUMBA_DISABLE_JIT`` is set: kernels are then plain Python functions."""
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,9 @@ class Kernel:
 REGISTRY: dict[str, Kernel] = {}
 
 
-def kernel(signature: Any, *, fastmath: Collection[str] = ()) -> Callable[[F], F]:
+def kernel(
+    signature: Any, *, fastmath: Collection[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a kernel: serial, without the GIL, compiled at its first call, cached.
 
     Parameters
@@ -105,7 +110,7 @@ def kernel(signature: Any, *, fastmath: Collection[str] = ()) -> Callable[[F], F
         A decorator. With ``NUMBA_DISABLE_JIT=1`` it returns the function as it is.
     """
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         compiled = _jit(function, set(fastmath))
         name = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
         REGISTRY[name] = Kernel(name, compiled, signature)

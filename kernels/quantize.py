@@ -19,7 +19,7 @@ import numpy as np
 from numba import types
 
 from rsm_fast.kernels.dot_int8 import correction, project4
-from rsm_fast.kernels.jit import F32, F64, FAST, I8, kernel
+from rsm_fast.kernels.jit import F32, F64, FAST, I8, Int, Real, kernel
 from rsm_fast.kernels.rows import (
     CODES,
     CODES_TYPE,
@@ -51,7 +51,7 @@ _ROUNDING = 1e-6  # float32 rounding of one bound, relative to both norms: six s
 
 
 @kernel("float64(float32[::1])", fastmath=FAST)
-def squared_norm(x: F32) -> float:
+def squared_norm(x: F32) -> Real:
     """Sum of squares in float64, in any order.
 
     Parameters
@@ -70,7 +70,7 @@ def squared_norm(x: F32) -> float:
 
 
 @kernel("UniTuple(float64, 2)(float32[::1], int8[::1])", fastmath=FAST)
-def quantize_row_(x: F32, code: I8) -> tuple[float, float]:
+def quantize_row_(x: F32, code: I8) -> tuple[Real, Real]:
     """Write the codes of one vector.
 
     Parameters
@@ -104,7 +104,7 @@ def quantize_row_(x: F32, code: I8) -> tuple[float, float]:
 
 
 @kernel("void(int8[::1], float32, float32[::1])")
-def dequantize_row_(code: I8, scale: float, out: F32) -> None:
+def dequantize_row_(code: I8, scale: Real, out: F32) -> None:
     """Write ``float32(scale * code)``: the truth of a table that keeps no float vectors.
 
     Parameters
@@ -121,7 +121,7 @@ def dequantize_row_(code: I8, scale: float, out: F32) -> None:
 @kernel(f"void({CODES}, int64, float32[::1], float32[:, ::1])")
 def encode_row_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
-    row: int, x: F32, rotation: F32,
+    row: Int, x: F32, rotation: F32,
 ) -> None:  # fmt: skip
     """Write one row of a table: vector, codes, head and bounds.
 
@@ -166,7 +166,7 @@ def encode_row_(
 @kernel(f"void({CODES}, int64, int64, float32[:, ::1], float32[:, ::1])")
 def encode_rows_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
-    start: int, stop: int, source: F32, rotation: F32,
+    start: Int, stop: Int, source: F32, rotation: F32,
 ) -> None:  # fmt: skip
     """`encode_row_` for the rows from ``start`` to before ``stop``.
 
@@ -192,7 +192,7 @@ def encode_rows_(
 
 
 @kernel(QUERY_TYPE(CODES_TYPE, CODES_TYPE, types.int64, types.float32[::1]))
-def make_query(table: Codes, source: Codes, row: int, exact: F32) -> Query:
+def make_query(table: Codes, source: Codes, row: Int, exact: F32) -> Query:
     """Prepare a coded vector for a scan.
 
     Parameters
@@ -243,10 +243,10 @@ def make_query(table: Codes, source: Codes, row: int, exact: F32) -> Query:
 
 
 @kernel("float64(int8[::1])")
-def _squared_codes(code: I8) -> float:
-    total = 0
+def _squared_codes(code: I8) -> Real:
+    total = np.int64(0)
     for j in range(code.shape[0]):
-        value = np.int32(code[j])
+        value = np.int64(code[j])
         total += value * value
     return np.float64(total)
 

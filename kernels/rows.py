@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from numba import types
 
-from rsm_fast.kernels.jit import F32, F64, I8
+from rsm_fast.kernels.jit import F32, F64, I8, Int, Real
 
 __all__ = [
     "STALE",
@@ -97,16 +97,16 @@ class Query(NamedTuple):
 
     exact: F32  # [d]
     code: I8  # [d]
-    correction: int
-    scale: float
-    reach: float
-    rest: float
+    correction: Int
+    scale: Real
+    reach: Real
+    rest: Real
     head: I8  # [128] or [0]
-    head_correction: int
-    head_scale: float
-    head_reach: float
-    head_rest: float
-    tail: float
+    head_correction: Int
+    head_scale: Real
+    head_reach: Real
+    head_rest: Real
+    tail: Real
 
 
 CODES = (

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from rsm_fast.kernels.dot_int8 import project4
-from rsm_fast.kernels.jit import F32, F64, FAST, I8, U8, kernel
+from rsm_fast.kernels.jit import F32, F64, FAST, I8, U8, Int, kernel
 from rsm_fast.kernels.rows import CODES, SCALE
 
 __all__ = ["dense_scores_", "subspace_scores_"]
@@ -16,7 +16,7 @@ __all__ = ["dense_scores_", "subspace_scores_"]
 @kernel(f"void({CODES}, int64, uint8[::1], float32[::1], float32[::1])", fastmath=FAST)
 def dense_scores_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
-    n: int, alive: U8, x: F32, out: F32,
+    n: Int, alive: U8, x: F32, out: F32,
 ) -> None:  # fmt: skip
     """Dot product of every row with a vector, in float32.
 
@@ -48,7 +48,7 @@ def dense_scores_(
 
 
 @kernel("void(float32[:, :, ::1], int64, float32[::1], float32[::1])", fastmath=FAST)
-def subspace_scores_(basis: F32, n: int, x: F32, out: F32) -> None:
+def subspace_scores_(basis: F32, n: Int, x: F32, out: F32) -> None:
     """Norm of the projection of a vector on each basis.
 
     Parameters

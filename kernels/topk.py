@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 
 from rsm_fast.kernels.dot_int8 import bounds4, dot1, head_bounds4
-from rsm_fast.kernels.jit import F32, F64, I64, U8, kernel
+from rsm_fast.kernels.jit import F32, F64, I8, I64, U8, Int, Real, kernel
 from rsm_fast.kernels.quantize import encode_row_, make_query
 from rsm_fast.kernels.rows import CODES, CODES_TYPE, ERROR, QUERY_TYPE, SCALE, Codes, Query
 
@@ -30,7 +30,7 @@ _scores, _rows, _mask, _bounds = (
 
 
 @kernel(_f8(CODES_TYPE, _i8, types.float32[::1]))
-def exact_dot(table: Codes, row: int, x: F32) -> float:
+def exact_dot(table: Codes, row: Int, x: F32) -> Real:
     """Dot product of a row with x: float64, added in index order.
 
     Parameters
@@ -58,7 +58,7 @@ def exact_dot(table: Codes, row: int, x: F32) -> float:
 
 
 @kernel(types.void(CODES_TYPE, _rows, _i8, types.float32[::1], _scores))
-def exact_dots_(table: Codes, rows: I64, count: int, x: F32, out: F64) -> None:
+def exact_dots_(table: Codes, rows: I64, count: Int, x: F32, out: F64) -> None:
     """`exact_dot` of several rows, four at a time to hide the latency of their sums.
 
     Parameters
@@ -87,7 +87,7 @@ def exact_dots_(table: Codes, rows: I64, count: int, x: F32, out: F64) -> None:
 
 
 @kernel(types.void(_bounds, types.float32))
-def _replace_smallest_(heap: F32, value: float) -> None:
+def _replace_smallest_(heap: F32, value: Real) -> None:
     """Put value in place of the root of a min-heap, and restore the heap."""
     size = heap.shape[0]
     at = 0
@@ -110,9 +110,9 @@ def _replace_smallest_(heap: F32, value: float) -> None:
     )
 )
 def collect_(
-    table: Codes, query: Query, start: int, stop: int, mask: U8, floor: float,
+    table: Codes, query: Query, start: Int, stop: Int, mask: U8, floor: Real,
     heap: F32, rows: I64, bounds: F32, work: I64,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[Int, Int]:  # fmt: skip
     """Gather rows that may be among the best, until the buffer is nearly full.
 
     Parameters
@@ -184,7 +184,7 @@ def collect_(
 
 
 @kernel(types.float32(_f8))
-def float32_below(value: float) -> float:
+def float32_below(value: Real) -> Real:
     """A float32 just below a float64: a threshold may only be rounded down.
 
     Parameters
@@ -202,9 +202,9 @@ def float32_below(value: float) -> float:
 
 @kernel(_i8(CODES_TYPE, QUERY_TYPE, _i8, _mask, _f8, _scores, _rows, _i8[::1]))
 def search_(
-    table: Codes, query: Query, stop: int, mask: U8, floor: float,
+    table: Codes, query: Query, stop: Int, mask: U8, floor: Real,
     scores: F64, rows: I64, work: I64,
-) -> int:  # fmt: skip
+) -> Int:  # fmt: skip
     """The k best rows of a table, exactly.
 
     Parameters
@@ -271,10 +271,10 @@ def search_(
     "float64[::1], int64[::1], int64[::1])"
 )
 def topk_rows(
-    vec, code, fit, head, head_fit, limits,
-    q_vec, q_code, q_fit, q_head, q_head_fit, q_limits,
-    n, x, rotation, mask, floor, scores, rows, work,
-):  # fmt: skip
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, q_vec: F32, q_code: I8,
+    q_fit: F32, q_head: I8, q_head_fit: F32, q_limits: F64, n: Int, x: F32, rotation: F32,
+    mask: U8, floor: Real, scores: F64, rows: I64, work: I64,
+) -> Int:  # fmt: skip
     """The k rows of a table with the largest dot products with a free vector, exactly.
 
     Parameters

@@ -374,7 +374,7 @@ class Clusterer:
         self._name_slots(before)
         numbers = self._numbers.array[out]
         arena.atom[wanted] = numbers
-        for slot in out:
+        for slot in out.tolist():
             self._touch(slot)
         return numbers
 

@@ -54,7 +54,7 @@ class AtomIndex:
             )
         self.clusterer = clusterer
         self.route = route
-        self._faiss = faiss
+        self._faiss: Any = faiss
         self._epoch = -1
         self._changes = 0
         self._index: Any = None
