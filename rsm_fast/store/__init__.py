@@ -32,6 +32,7 @@ from rsm_fast.store.records import (
 )
 from rsm_fast.store.snapshots import Snapshot
 from rsm_fast.store.store import Store
+from rsm_fast.store.transfer import Section, read_sections
 from rsm_fast.store.writer import Writer, check_namespace_key
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "PiecePart",
     "PieceRecord",
     "Reader",
+    "Section",
     "Snapshot",
     "Span",
     "Store",
@@ -50,4 +52,5 @@ __all__ = [
     "Writer",
     "check_namespace_key",
     "compile_where",
+    "read_sections",
 ]

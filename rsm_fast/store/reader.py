@@ -105,6 +105,18 @@ class Reader:
         )
         return array_from_row(row) if row else None
 
+    def array_names(self, ns: int) -> list[str]:
+        """Names of the arrays that are kept, sorted."""
+        rows = self._all("SELECT name FROM arrays WHERE namespace = ? ORDER BY name", (ns,))
+        return [name for (name,) in rows]
+
+    def salt(self, ns: int) -> bytes:
+        """What the ids of deleted turns are hashed with."""
+        row = self._one("SELECT salt FROM namespaces WHERE id = ?", (ns,))
+        if row is None:
+            raise _purged(ns)
+        return bytes(row[0])
+
     def counts(self, ns: int) -> tuple[int, int]:
         """How many turns and chunks the namespace has."""
         bounds = (first_pk(ns), last_pk(ns))
@@ -126,6 +138,15 @@ class Reader:
         found = {row[0]: row for row in self._by_pk(_TURNS, "t.pk", ns, pks)}
         return [turn_from_row(found[pk]) for pk in pks if pk in found]
 
+    def turn_id(self, pk: int) -> str:
+        """The id of the turn of this pk; CorruptStoreError if something refers to none."""
+        row = self._one("SELECT id FROM turns WHERE pk = ?", (pk,))
+        if row is None:
+            raise CorruptStoreError(
+                f"turn {pk}: is referred to, but missing; run `rsm-fast doctor`"
+            )
+        return str(row[0])
+
     def turns_by_id(self, ns: int, ids: Sequence[str]) -> dict[str, TurnRecord]:
         """Those of the ids that exist."""
         sql = _TURNS + "WHERE t.namespace = ? AND t.id IN "
@@ -136,7 +157,7 @@ class Reader:
         """Those of the ids that were deleted, and therefore may not be used again."""
         if not self._one("SELECT 1 FROM tombstones WHERE namespace = ? LIMIT 1", (ns,)):
             return set()
-        salt = self._salt(ns)
+        salt = self.salt(ns)
         digests = {id_digest(salt, id_): id_ for id_ in ids}
         sql = "SELECT digest FROM tombstones WHERE namespace = ? AND digest IN "
         rows = (
@@ -399,6 +420,11 @@ class Reader:
         chunks, matches = table[:, 0], table[:, 1] != 0
         return np.setdiff1d(chunks[matches], chunks[~matches])
 
+    def tombstones(self, ns: int) -> list[bytes]:
+        """The digests that deleted ids left behind, in ascending order."""
+        rows = self._all("SELECT digest FROM tombstones WHERE namespace = ? ORDER BY digest", (ns,))
+        return [digest for (digest,) in rows]
+
     def superseded(self, ns: int) -> dict[int, int]:
         """Chunks with a superseded turn, and the micros from which they are (the newer turn's)."""
         sql = (
@@ -449,12 +475,6 @@ class Reader:
             check_chunk(row)
             yield row
 
-    def _salt(self, ns: int) -> bytes:
-        row = self._one("SELECT salt FROM namespaces WHERE id = ?", (ns,))
-        if row is None:
-            raise _purged(ns)
-        return bytes(row[0])
-
     def _one(self, sql: str, params: Sequence[Any] | Params = ()) -> tuple[Any, ...] | None:
         with mapped(self._path):
             row: tuple[Any, ...] | None = self._connection.execute(sql, params).fetchone()
@@ -483,7 +503,7 @@ class Reader:
     ) -> Iterator[tuple[Any, ...]]:
         """Rows of the given pks, those of other namespaces left out, in no order."""
         low, high = first_pk(ns), last_pk(ns)
-        for part in _parts([pk for pk in pks if low < pk <= high]):
+        for part in _parts([int(pk) for pk in pks if low < pk <= high]):
             yield from self._all(f"{select}WHERE {column} IN {_marks(part)}", part)
 
 

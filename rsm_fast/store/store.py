@@ -16,6 +16,7 @@ from rsm_fast.store.connections import Connections, Synchronous, copy_into
 from rsm_fast.store.failures import mapped
 from rsm_fast.store.points import reach
 from rsm_fast.store.reader import Reader
+from rsm_fast.store.records import NamespaceRecord
 from rsm_fast.store.snapshots import (
     Snapshot,
     read_snapshot,
@@ -24,6 +25,7 @@ from rsm_fast.store.snapshots import (
     snapshot_path,
     write_snapshot,
 )
+from rsm_fast.store.transfer import Section, export_lines, restore
 from rsm_fast.store.writer import Writer
 
 __all__ = ["Store"]
@@ -195,6 +197,32 @@ class Store:
         generation, token = named
         arrays = read_snapshot(snapshot_path(self.path, ns), token)
         return None if arrays is None else Snapshot(generation, arrays)
+
+    def export(self, *, namespace: str | None = None, vectors: bool = True) -> Iterator[bytes]:
+        """The store, or one namespace of it, as lines of JSON (see `rsm_fast.store.transfer`).
+
+        The lines come from one snapshot and are made as they are asked for.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such namespace.
+        """
+        with self.read() as reader:
+            yield from export_lines(reader, namespace=namespace, vectors=vectors)
+
+    def restore(self, section: Section, *, namespace: str | None = None) -> NamespaceRecord:
+        """Make a new namespace of one section of an export, in one transaction.
+
+        Raises
+        ------
+        ConflictError
+            If the namespace exists.
+        InvalidInputError
+            If a line cannot be used. Nothing is kept then.
+        """
+        with self.write() as writer:
+            return restore(writer, section, key=namespace)
 
     def backup(self, target: str | Path) -> None:
         """Copy the store, as it is now, into a new file; readers and writers go on meanwhile.

@@ -80,24 +80,34 @@ class Writer(Reader):
 
     # -- namespaces ---------------------------------------------------------------------
 
-    def create_namespace(self, key: str, settings: Mapping[str, Any]) -> NamespaceRecord:
-        """Make a namespace; ConflictError if the key is taken."""
+    def create_namespace(
+        self, key: str, settings: Mapping[str, Any], *, salt: bytes | None = None
+    ) -> NamespaceRecord:
+        """Make a namespace; ConflictError if the key is taken.
+
+        ``salt``, 16 bytes, is what ids of deleted turns are hashed with; random by default.
+        """
         check_namespace_key(key)
+        fields = (
+            key, secrets.token_bytes(16) if salt is None else salt, _dump(settings),
+            0, 1, 1, 1, 0, 0,
+        )  # fmt: skip
         with mapped(self._path):
             try:
                 cursor = self._connection.execute(
                     "INSERT INTO namespaces (key, salt, settings, generation, next_turn, "
                     "next_chunk, next_auto, next_atom, log_floor, crc) "
-                    "VALUES (?, ?, '{}', 0, 1, 1, 1, 0, 0, 0)",
-                    (key, secrets.token_bytes(16)),
+                    "VALUES (?,?,?,?,?,?,?,?,?,0)",
+                    fields,
                 )
             except sqlite3.IntegrityError:
                 raise ConflictError(f"namespace {key!r}: exists already") from None
-        ns = int(cursor.lastrowid or 0)
-        record = NamespaceRecord(ns, key, dict(settings), 0, 1, 0)
-        self._records[ns] = record
-        self._states[ns] = _State((0, 1, 1, 1, 0, 0))
-        return record._replace(generation=1)
+            ns = int(cursor.lastrowid or 0)
+            self._connection.execute(
+                "UPDATE namespaces SET crc = ? WHERE id = ?", (text_crc(ns, *fields), ns)
+            )
+        self._touch(ns)
+        return self.namespace_by_id(ns)
 
     def put_settings(self, ns: int, settings: Mapping[str, Any]) -> None:
         """Replace the settings of a namespace."""
@@ -132,6 +142,20 @@ class Writer(Reader):
     def put_next_atom(self, ns: int, next_atom: int) -> None:
         """Keep the number that the next new atom will get."""
         self._touch(ns).next_atom = next_atom
+
+    def put_counters(self, ns: int, *, next_auto: int, next_atom: int) -> None:
+        """Set the number of the next automatic id and of the next new atom."""
+        state = self._touch(ns)
+        state.next_auto, state.next_atom = next_auto, next_atom
+
+    def put_tombstones(self, ns: int, digests: Iterable[bytes]) -> None:
+        """Take over what deleted ids left behind in a namespace of the same salt."""
+        self._touch(ns)
+        with mapped(self._path):
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO tombstones VALUES (?,?)",
+                [(ns, digest) for digest in digests],
+            )
 
     def purge(self, ns: int) -> None:
         """Remove a namespace with all that it holds, tombstones and settings included."""
@@ -206,7 +230,7 @@ class Writer(Reader):
         replaced in the same transaction.
         """
         self._touch(ns)
-        salt = self._salt(ns)
+        salt = self.salt(ns)
         for pk in pks:
             with mapped(self._path):
                 for row in self._connection.execute(
@@ -374,6 +398,20 @@ class Writer(Reader):
 
     # -- plumbing -----------------------------------------------------------------------
 
+    def namespace(self, key: str) -> NamespaceRecord | None:
+        """The namespace of exactly this key, with what this transaction changed."""
+        record = super().namespace(key)
+        return None if record is None else self.namespace_by_id(record.id)
+
+    def namespace_by_id(self, ns: int) -> NamespaceRecord:
+        """The namespace of this number, with what this transaction changed."""
+        state = self._states.get(ns)
+        if state is None:
+            return super().namespace_by_id(ns)
+        return self._records[ns]._replace(
+            generation=state.generation, next_auto=state.next_auto, next_atom=state.next_atom
+        )
+
     def generation(self, ns: int) -> int:
         """The generation that the namespace has, or will have once this is committed."""
         state = self._states.get(ns)
@@ -384,10 +422,9 @@ class Writer(Reader):
         with mapped(self._path):
             for ns, state in self._states.items():
                 record = self._records[ns]
-                settings = json.dumps(record.settings, ensure_ascii=False, allow_nan=False)
                 fields = (
-                    ns, record.key, self._salt(ns), settings, state.generation, state.next_turn,
-                    state.next_chunk, state.next_auto, state.next_atom, state.floor,
+                    ns, record.key, self.salt(ns), _dump(record.settings), state.generation,
+                    state.next_turn, state.next_chunk, state.next_auto, state.next_atom, state.floor,
                 )  # fmt: skip
                 self._connection.execute(
                     "UPDATE namespaces SET key = ?2, salt = ?3, settings = ?4, generation = ?5, "
@@ -439,6 +476,10 @@ class Writer(Reader):
                 )
             seen.add(turn.id)
         return InvalidInputError(f"turns: cannot be stored ({error})")
+
+
+def _dump(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, ensure_ascii=False, allow_nan=False)
 
 
 def check_namespace_key(key: str) -> None:

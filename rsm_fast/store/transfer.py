@@ -1,0 +1,453 @@
+"""Export and import: everything that a namespace holds, as lines of JSON.
+
+An export is a sequence of sections, one a namespace, by key. A section is a line of kind
+``namespace``, its arrays, its turns in arrival order, its chunks in arrival order and its
+tombstones. Two exports of equal content are equal byte by byte, whichever store it lies in.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.errors import InvalidInputError, NotFoundError
+from rsm_fast.instants import Instant, parse_instant
+from rsm_fast.store.reader import Reader
+from rsm_fast.store.records import ChunkRecord, NamespaceRecord, Span, TurnRecord
+from rsm_fast.store.writer import Writer
+
+__all__ = [
+    "FORMAT",
+    "Section",
+    "export_lines",
+    "read_sections",
+    "restore",
+]
+
+FORMAT: Final = 1
+_BATCH: Final = 500
+_MAX_LINE: Final = 256 << 20
+_MAX_MICROS: Final = 2**63 - 1
+_DTYPES: Final = "biuf"
+
+Line = dict[str, Any]
+
+
+class Section(NamedTuple):
+    """One namespace of an export, read as it is asked for.
+
+    Attributes
+    ----------
+    key : str
+    header : dict
+        The line of kind ``namespace``.
+    lines : iterator of (line number, dict)
+        The other lines of the section; they must be used up before the next section.
+    """
+
+    key: str
+    header: Line
+    lines: Iterator[tuple[int, Line]]
+
+    def turns(self) -> Iterator[tuple[int, Line]]:
+        """The lines of kind ``turn`` with their numbers: ``text``, ``id``, ``role`` ..."""
+        return ((number, line) for number, line in self.lines if line.get("kind") == "turn")
+
+
+# -- out ----------------------------------------------------------------------------------
+
+
+def export_lines(
+    reader: Reader, *, namespace: str | None = None, vectors: bool = True
+) -> Iterator[bytes]:
+    """The lines of an export, UTF-8 with a line feed each.
+
+    Parameters
+    ----------
+    namespace : str, optional
+        Key of the only namespace to export. Default: all.
+    vectors : bool, default True
+        Write the vectors too; without them, the texts are embedded anew after an import.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no such namespace.
+    """
+    records = reader.namespaces()
+    if namespace is not None:
+        records = [record for record in records if record.key == namespace]
+        if not records:
+            raise NotFoundError(f"namespace {namespace!r}: there is none of this key to export")
+    for record in records:
+        for line in _section(reader, record, vectors):
+            yield json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _section(reader: Reader, record: NamespaceRecord, vectors: bool) -> Iterator[Line]:
+    ns = record.id
+    yield {
+        "kind": "namespace",
+        "format": FORMAT,
+        "namespace": record.key,
+        "vectors": vectors,
+        "settings": record.settings,
+        "next_auto": record.next_auto,
+        "next_atom": record.next_atom,
+        "salt": reader.salt(ns).hex(),
+    }
+    for name in reader.array_names(ns):
+        array = reader.array(ns, name)
+        if array is not None:
+            yield {
+                "kind": "array",
+                "name": name,
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+                "data": _base64(array.tobytes()),
+            }
+    for turn in reader.all_turns(ns):
+        yield _turn_line(turn, reader)
+    for chunk in reader.all_chunks(ns):
+        yield _chunk_line(chunk, reader, vectors)
+    for digest in reader.tombstones(ns):
+        yield {"kind": "tombstone", "digest": digest.hex()}
+
+
+def _turn_line(turn: TurnRecord, reader: Reader) -> Line:
+    line: Line = {
+        "kind": "turn",
+        "id": turn.id,
+        "role": turn.role,
+        "text": turn.text,
+        "timestamp": Instant(turn.micros, turn.offset_minutes).isoformat(),
+        "time_given": turn.time_given,
+        "session": turn.session,
+        "metadata": None if turn.metadata is None else json.loads(turn.metadata),
+    }
+    if turn.expires_at is not None:
+        line["expires_at"] = turn.expires_at
+    if turn.superseded_by is not None:
+        line["superseded_by"] = reader.turn_id(turn.superseded_by)
+    return line
+
+
+def _chunk_line(chunk: ChunkRecord, reader: Reader, vectors: bool) -> Line:
+    line: Line = {
+        "kind": "chunk",
+        "id": chunk.id,
+        "spans": [[reader.turn_id(turn), start, stop] for turn, start, stop in chunk.spans],
+        "session": chunk.session,
+        "micros": chunk.micros,
+        "offset_minutes": chunk.offset_minutes,
+        "tokens": chunk.tokens,
+        "line_tokens": _base64(chunk.line_tokens),
+        "terms": _base64(chunk.terms),
+        "analyser": chunk.analyser,
+        "text_hash": chunk.text_hash,
+        "step": chunk.step,
+        "truncated": chunk.truncated,
+        "atom": chunk.atom,
+    }
+    if vectors and chunk.vector is not None:
+        line["vector"] = _base64(chunk.vector)
+    return line
+
+
+# -- in -----------------------------------------------------------------------------------
+
+
+def read_sections(lines: Iterable[bytes | str]) -> Iterator[Section]:
+    """Split an export into its sections.
+
+    Raises
+    ------
+    InvalidInputError
+        If a line is no JSON object, too long, or does not belong to an export; it names the
+        line.
+    """
+    numbered = _parsed(lines)
+    pending = next(numbered, None)
+    while pending is not None:
+        number, header = pending
+        if header.get("kind") != "namespace":
+            raise InvalidInputError(
+                f"import, line {number}: expected an export's line of kind 'namespace', got kind "
+                f"{header.get('kind')!r}; other JSONL is for `rsm-fast ingest`"
+            )
+        if header.get("format") != FORMAT:
+            raise InvalidInputError(
+                f"import, line {number}: expected export format {FORMAT}, got "
+                f"{header.get('format')!r}; use the rsm_fast that wrote it, or a newer one"
+            )
+        place = _Place(number, header)
+        following: list[tuple[int, Line]] = []
+        body = _body(numbered, following)
+        yield Section(place.text("namespace"), header, body)
+        for _ in body:  # what the caller left over
+            pass
+        pending = following[0] if following else None
+
+
+def _body(
+    numbered: Iterator[tuple[int, Line]], following: list[tuple[int, Line]]
+) -> Iterator[tuple[int, Line]]:
+    for number, line in numbered:
+        if line.get("kind") == "namespace":
+            following.append((number, line))
+            return
+        yield number, line
+
+
+def _parsed(lines: Iterable[bytes | str]) -> Iterator[tuple[int, Line]]:
+    for number, line in enumerate(lines, start=1):
+        if len(line) > _MAX_LINE:
+            raise InvalidInputError(f"import, line {number}: longer than {_MAX_LINE:,} bytes")
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(
+                f"import, line {number}: expected a JSON object, got {line[:60]!r} ({error})"
+            ) from None
+        if not isinstance(value, dict):
+            raise InvalidInputError(
+                f"import, line {number}: expected a JSON object, got {line[:60]!r}"
+            )
+        yield number, value
+
+
+def restore(writer: Writer, section: Section, *, key: str | None = None) -> NamespaceRecord:
+    """Make a namespace that holds exactly what a section holds.
+
+    Parameters
+    ----------
+    key : str, optional
+        Name it so. Default: as it was named.
+
+    Raises
+    ------
+    ConflictError
+        If the namespace exists, or the section holds an id twice.
+    InvalidInputError
+        If a line cannot be used; it names the line.
+    """
+    first = _Place(0, section.header)
+    record = writer.create_namespace(
+        section.key if key is None else key, first.mapping("settings"), salt=first.hex("salt", 16)
+    )
+    ns = record.id
+    superseded: list[tuple[str, str]] = []
+    groups = itertools.groupby(section.lines, key=lambda numbered: numbered[1].get("kind"))
+    for kind, group in groups:
+        take = _TAKERS.get(str(kind))
+        for batch in _batches(group):
+            if take is None:
+                raise InvalidInputError(f"import, line {batch[0].number}: unknown kind {kind!r}")
+            take(writer, ns, batch)
+            if kind == "turn":
+                superseded += [
+                    (place.text("id"), place.text("superseded_by"))
+                    for place in batch
+                    if "superseded_by" in place.line
+                ]
+    for old, new in superseded:
+        turns = writer.turns_by_id(ns, [old, new])
+        if new not in turns:
+            raise InvalidInputError(
+                f"import: turn {old!r} is superseded by {new!r}, which is not there"
+            )
+        writer.supersede(ns, turns[old].pk, turns[new].pk)
+    writer.put_counters(
+        ns, next_auto=first.integer("next_auto", low=1), next_atom=first.integer("next_atom", low=0)
+    )
+    return record
+
+
+def _batches(group: Iterable[tuple[int, Line]]) -> Iterator[list[_Place]]:
+    iterator = iter(group)
+    while batch := [_Place(*numbered) for numbered in itertools.islice(iterator, _BATCH)]:
+        yield batch
+
+
+def _take_arrays(writer: Writer, ns: int, batch: list[_Place]) -> None:
+    for place in batch:
+        writer.put_array(ns, place.text("name"), place.array())
+
+
+def _take_turns(writer: Writer, ns: int, batch: list[_Place]) -> None:
+    writer.insert_turns(ns, [place.turn() for place in batch])
+
+
+def _take_chunks(writer: Writer, ns: int, batch: list[_Place]) -> None:
+    spans = [place.spans() for place in batch]
+    turns = writer.turns_by_id(ns, list({span[0] for group in spans for span in group}))
+    dim = writer.namespace_by_id(ns).settings.get("dim")
+    chunks = []
+    for place, group in zip(batch, spans, strict=True):
+        if missing := [span[0] for span in group if span[0] not in turns]:
+            raise place.wrong("spans", "ids of turns that stand above", missing[0])
+        pks: tuple[Span, ...] = tuple((turns[id_].pk, start, stop) for id_, start, stop in group)
+        chunks.append(place.chunk(pks, dim))
+    writer.insert_chunks(ns, chunks)
+
+
+def _take_tombstones(writer: Writer, ns: int, batch: list[_Place]) -> None:
+    writer.put_tombstones(ns, [place.hex("digest", 20) for place in batch])
+
+
+_TAKERS: Final[Mapping[str, Callable[[Writer, int, list[Any]], None]]] = {
+    "array": _take_arrays,
+    "turn": _take_turns,
+    "chunk": _take_chunks,
+    "tombstone": _take_tombstones,
+}
+
+
+class _Place:
+    """One line, whose fields are checked as they are taken."""
+
+    __slots__ = ("line", "number")
+
+    def __init__(self, number: int, line: Line) -> None:
+        self.number = number
+        self.line = line
+
+    def wrong(self, name: str, expected: str, got: object) -> InvalidInputError:
+        return InvalidInputError(
+            f"import, line {self.number}: expected {name!r} as {expected}, got {got!r:.80}"
+        )
+
+    def text(self, name: str) -> str:
+        value = self.line.get(name)
+        if not isinstance(value, str):
+            raise self.wrong(name, "text", value)
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self.line.get(name) is None else self.text(name)
+
+    def integer(self, name: str, *, low: int = -_MAX_MICROS, high: int = _MAX_MICROS) -> int:
+        value = self.line.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self.wrong(name, f"an integer from {low} to {high}", value)
+        return value
+
+    def optional_integer(self, name: str, *, low: int = -_MAX_MICROS) -> int | None:
+        return None if self.line.get(name) is None else self.integer(name, low=low)
+
+    def boolean(self, name: str) -> bool:
+        value = self.line.get(name)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "true or false", value)
+        return value
+
+    def mapping(self, name: str) -> Line:
+        value = self.line.get(name)
+        if not isinstance(value, dict):
+            raise self.wrong(name, "an object", value)
+        return value
+
+    def base64(self, name: str) -> bytes:
+        text = self.text(name)
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise self.wrong(name, "base64", text) from None
+
+    def hex(self, name: str, size: int) -> bytes:
+        text = self.text(name)
+        try:
+            data = bytes.fromhex(text)
+        except ValueError:
+            data = b""
+        if len(data) != size:
+            raise self.wrong(name, f"{size} bytes in hexadecimal", text)
+        return data
+
+    def array(self) -> npt.NDArray[Any]:
+        data, name, shape = self.base64("data"), self.text("dtype"), self.line.get("shape")
+        try:
+            dtype = np.dtype(name)
+            if dtype.kind not in _DTYPES or not isinstance(shape, list):
+                raise ValueError
+            return np.frombuffer(data, dtype).reshape([int(length) for length in shape])
+        except (TypeError, ValueError, OverflowError):
+            raise self.wrong("data", f"an array of {name} {shape}", data[:16]) from None
+
+    def turn(self) -> TurnRecord:
+        instant = parse_instant(
+            self.text("timestamp"), where=f"import, line {self.number}, timestamp"
+        )
+        metadata = self.line.get("metadata")
+        try:
+            dumped = None
+            if metadata is not None:
+                dumped = json.dumps(self.mapping("metadata"), ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            raise self.wrong("metadata", "JSON with finite numbers", metadata) from None
+        return TurnRecord(
+            pk=0,
+            id=self.text("id"),
+            role=self.text("role"),
+            text=self.text("text"),
+            micros=instant.micros,
+            offset_minutes=instant.offset_minutes,
+            time_given=self.boolean("time_given"),
+            session=self.optional_text("session"),
+            metadata=dumped,
+            expires_at=self.optional_integer("expires_at"),
+        )
+
+    def spans(self) -> list[tuple[str, int, int]]:
+        spans = self.line.get("spans")
+        if not isinstance(spans, list) or not spans:
+            raise self.wrong("spans", "a list of [turn id, start, stop]", spans)
+        for span in spans:
+            match span:
+                case [str(), int() as start, int() as stop] if 0 <= start <= stop < 2**62:
+                    pass
+                case _:
+                    raise self.wrong("spans", "a list of [turn id, start, stop]", span)
+        return [(span[0], span[1], span[2]) for span in spans]
+
+    def chunk(self, spans: tuple[Span, ...], dim: object) -> ChunkRecord:
+        vector = None
+        if self.line.get("vector") is not None:
+            vector = self.base64("vector")
+            values = np.frombuffer(vector[: len(vector) // 4 * 4], "<f4").astype(np.float64)
+            if len(vector) % 4 or (isinstance(dim, int) and values.size != dim):
+                raise self.wrong("vector", f"{dim} float32 values", f"{len(vector)} bytes")
+            if not abs(float(values @ values) - 1.0) < 1e-3:
+                raise self.wrong("vector", "a unit vector", values[:4].tolist())
+        return ChunkRecord(
+            pk=0,
+            id=self.text("id"),
+            spans=spans,
+            session=self.optional_text("session"),
+            micros=self.integer("micros"),
+            offset_minutes=self.integer("offset_minutes", low=-1440, high=1440),
+            tokens=self.integer("tokens", low=0, high=2**31 - 1),
+            line_tokens=self.base64("line_tokens"),
+            terms=self.base64("terms"),
+            analyser=self.integer("analyser", low=0, high=2**31 - 1),
+            text_hash=self.integer("text_hash", low=-(2**63)),
+            step=self.optional_integer("step"),
+            truncated=self.boolean("truncated"),
+            atom=None
+            if self.line.get("atom") is None
+            else self.integer("atom", low=0, high=2**31 - 1),
+            vector=vector,
+        )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
