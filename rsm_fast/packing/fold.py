@@ -3,8 +3,9 @@
 A reference takes a line of its own and stands for lines of an earlier turn of the text, which
 it names by a printed label (``step 7`` on streams with step numbers, else ``item 3``):
 
-- ``as in step 7``: the whole turn is the same;
+- ``all as in step 7``: the whole turn is the same;
 - ``rest as in step 7``: from this line on the turn is the same, lines counted alike;
+- ``as in step 7``: this one line is that turn's line of the same number;
 - ``line 4 as in step 7``, ``lines 4-6 as in step 7``: those lines of that turn.
 
 Lines are counted from 1 in the unfolded text of the turn. Where a label occurs twice, the
@@ -28,9 +29,9 @@ __all__ = [
     "reference",
 ]
 
-# Tokens of the four forms with a label of two words (WordPiece); a line that costs no more
-# than the cheapest of them is never the start of a reference.
-_WHOLE: Final = 4
+# Tokens of the forms with a label of two words (WordPiece). A line that costs no more than
+# the cheapest of them is never the start of a reference.
+_SAME_LINE: Final = 4
 _REST: Final = 5
 _LINE: Final = 6
 _LINES: Final = 8
@@ -65,10 +66,12 @@ class TurnLines:
         self.tokens = tokens
         self._lines: list[str] | None = None
         if len(tokens) == 1:
-            self.marks = [(0, text, tokens[0])] if tokens[0] > _LINE else []
+            self.marks = [(0, text, tokens[0])] if tokens[0] > _SAME_LINE else []
         else:
             lines = self.lines
-            self.marks = [(at, lines[at], cost) for at, cost in enumerate(tokens) if cost > _LINE]
+            self.marks = [
+                (at, lines[at], cost) for at, cost in enumerate(tokens) if cost > _SAME_LINE
+            ]
 
     @property
     def lines(self) -> list[str]:
@@ -99,18 +102,18 @@ def expected_saving(turn: TurnLines, seen: Container[str]) -> int:
             run += tokens
             lines += 1
         elif run:
-            saved += run - (_LINE if lines == 1 else _LINES)
+            saved += max(0, run - (_SAME_LINE if lines == 1 else _LINES))
             run = lines = 0
     if run:
         # The last lines of a turn are mostly the last lines of the other one, too.
-        saved += run - _LINE
+        saved += max(0, run - _REST)
     return saved
 
 
 class Run(NamedTuple):
-    """Lines ``start`` to ``stop`` (excluded) of turn ``target``; None: the turn's own."""
+    """Lines ``start`` to ``stop`` (excluded) of turn ``target``."""
 
-    target: int | None
+    target: int
     start: int
     stop: int
 
@@ -121,7 +124,7 @@ class FoldedTurn:
     Attributes
     ----------
     runs : list of Run
-        Own lines and references, in order; together they are the turn.
+        Its lines in order, as lines of this or, by reference, of earlier turns.
     saved : int
         Tokens of the lines that references stand for; 0 where the turn is written out.
     labelled : bool
@@ -140,7 +143,8 @@ def fold(turns: Sequence[TurnLines], steps: Sequence[str | None]) -> list[Folded
     """Find what can be written as a reference, going through the text from its start.
 
     A reference is made only where the lines it stands for cost more than it does. Its target
-    is the first turn that has those lines.
+    is the first turn that has those lines written out, or for the rest of a turn the first
+    that has it at all, so following references takes few hops.
 
     Parameters
     ----------
@@ -162,8 +166,10 @@ class _Folder:
         self.turns = turns
         self.steps = steps
         self.folded: list[FoldedTurn] = []
-        # Turns by (line number, text from there on); marked lines that are written out.
+        # Turns by (line number, text from there on) and by (line number, line); where marked
+        # lines stand. Of lines only those that are written out.
         self._rests: dict[tuple[int, str], int] = {}
+        self._same: dict[tuple[int, str], int] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._latest: dict[str, int] = {}
 
@@ -171,71 +177,60 @@ class _Folder:
         """Fold the next turn."""
         result = FoldedTurn()
         self.folded.append(result)
-        if turn.marks:
-            own = self._find(turn, result)
-            for at, line, _ in own:
-                self._places.setdefault(line, (number, at))
-            self._rests.setdefault((0, turn.text), number)
+        written = 0
+        for index, (at, line, _) in enumerate(turn.marks):
+            if at < written:
+                continue
+            start, best = at, None
+            if index == 0:
+                # Only a turn that begins with unmarked lines has another place to begin.
+                start, best = 0, self._rest(number, turn, 0)
+            if best is None and 0 < at and index < _MAX_RESTS:
+                start, best = at, self._rest(number, turn, at)
+            if best is None:
+                start, best = at, self._line(number, turn, at, line)
+            if best is not None:
+                _write(result, number, written, start)
+                result.runs.append(best)
+                written = start + best.stop - best.start
+                result.saved += sum(turn.tokens[start:written])
+                if self.steps[best.target] is None:
+                    self.folded[best.target].labelled = True
+        _write(result, number, written, len(turn.tokens))
         step = self.steps[number]
         if step is not None:
             self._latest[step] = number
 
-    def _find(self, turn: TurnLines, result: FoldedTurn) -> list[Mark]:
-        """Write the runs of a turn into ``result``; gives the marks that are written out."""
-        target = self._usable(self._rests, (0, turn.text))
-        if target is not None and self._price(_WHOLE, target) < sum(turn.tokens):
-            self._refer(result, target, 0, len(turn.tokens), sum(turn.tokens))
-            return []
-        own: list[Mark] = []
-        lines, tokens = turn.lines, turn.tokens
-        count = len(tokens)
-        written = 0
-        number = len(self.folded) - 1
-        for index, mark in enumerate(turn.marks):
-            at, line, _ = mark
-            if at < written:
-                continue
-            if 0 < at and index < _MAX_RESTS:
-                key = (at, "\n".join(lines[at:]))
-                target = self._usable(self._rests, key)
-                if target is not None:
-                    value = sum(tokens[at:])
-                    if self._price(_REST, target) < value:
-                        _write(result, written, at)
-                        self._refer(result, target, at, count, value)
-                        return own
-                else:
-                    self._rests[key] = number
-            place = self._usable_place(line)
-            if place is not None:
-                target, first = place
-                length = _common(lines, at, self.turns[target].lines, first)
-                while length > 1 and not tokens[at + length - 1]:
-                    length -= 1
-                value = sum(tokens[at : at + length])
-                if self._price(_LINE if length == 1 else _LINES, target) < value:
-                    _write(result, written, at)
-                    self._refer(result, target, first, first + length, value)
-                    written = at + length
-                    continue
-            own.append(mark)
-        _write(result, written, count)
-        return own
-
-    def _usable(self, turns: dict[tuple[int, str], int], key: tuple[int, str]) -> int | None:
-        """The turn of a key, unless its label names another turn by now."""
-        target = turns.get(key)
-        if target is not None and self._stale(target):
-            del turns[key]
+    def _rest(self, number: int, turn: TurnLines, at: int) -> Run | None:
+        """The turn that is the same from line ``at`` on, if referring to it saves anything."""
+        key = (at, "\n".join(turn.lines[at:]) if at else turn.text)
+        target = self._rests.get(key)
+        if target is None or self._stale(target):
+            self._rests[key] = number
             return None
-        return target
-
-    def _usable_place(self, line: str) -> tuple[int, int] | None:
-        place = self._places.get(line)
-        if place is not None and self._stale(place[0]):
-            del self._places[line]
+        count = len(turn.tokens)
+        base = _REST if count - at > 1 else _SAME_LINE
+        if self._price(base, target) >= sum(turn.tokens[at:]):
             return None
-        return place
+        return Run(target, at, count)
+
+    def _line(self, number: int, turn: TurnLines, at: int, line: str) -> Run | None:
+        """The turn that has this line, and as many of the next ones as are the same."""
+        target = self._same.get((at, line))
+        first = at
+        if target is None or self._stale(target):
+            self._same[at, line] = number
+            target, first = self._places.get(line, (number, at))
+            if target == number or self._stale(target):
+                self._places[line] = (number, at)
+                return None
+        length = _common(turn.lines, at, self.turns[target].lines, first)
+        while length > 1 and not turn.tokens[at + length - 1]:
+            length -= 1
+        base = _LINES if length > 1 else _SAME_LINE if first == at else _LINE
+        if self._price(base, target) >= sum(turn.tokens[at : at + length]):
+            return None
+        return Run(target, first, first + length)
 
     def _stale(self, target: int) -> bool:
         step = self.steps[target]
@@ -247,16 +242,10 @@ class _Folder:
             return base + _NEW_LABEL
         return base
 
-    def _refer(self, result: FoldedTurn, target: int, start: int, stop: int, saved: int) -> None:
-        result.runs.append(Run(target, start, stop))
-        result.saved += saved
-        if self.steps[target] is None:
-            self.folded[target].labelled = True
 
-
-def _write(result: FoldedTurn, start: int, stop: int) -> None:
+def _write(result: FoldedTurn, number: int, start: int, stop: int) -> None:
     if stop > start:
-        result.runs.append(Run(None, start, stop))
+        result.runs.append(Run(number, start, stop))
 
 
 def _common(a: Sequence[str], at: int, b: Sequence[str], first: int) -> int:
@@ -282,8 +271,8 @@ def reference(label: str, start: int, stop: int, *, own: int, length: int) -> st
     length : int
         Lines of the target in all.
     """
-    if own == start and stop == length:
-        return f"rest as in {label}" if own else f"as in {label}"
     if stop == start + 1:
-        return f"line {stop} as in {label}"
+        return f"as in {label}" if own == start else f"line {stop} as in {label}"
+    if own == start and stop == length:
+        return f"rest as in {label}" if own else f"all as in {label}"
     return f"lines {start + 1}-{stop} as in {label}"

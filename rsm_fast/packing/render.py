@@ -83,7 +83,7 @@ class Rendering:
         out = []
         at = 0
         for run, (target, start, stop) in enumerate(self._folded[number].runs):
-            if target is None:
+            if target == number:
                 own = "\n".join(lines[start:stop])
                 if not entry.plain:
                     bare = stop == len(lines) and ends_bare(turn.text)
@@ -119,7 +119,7 @@ class Rendering:
             saved += result.saved
             at = 0
             for run, (target, start, stop) in enumerate(result.runs):
-                if target is not None:
+                if target != number:
                     label = steps[target] or self._items[target]
                     text = reference(label, start, stop, own=at, length=len(turns[target].tokens))
                     self._references[number, run] = text

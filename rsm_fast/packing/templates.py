@@ -20,7 +20,7 @@ _FIELDS: Final = {
 }
 # A reference stands for lines that the reader has seen already; see rsm_fast.packing.fold.
 REFERENCE: Final = (
-    r"(?:(?P<rest>rest )|lines? (?P<first>[0-9]+)(?:-(?P<last>[0-9]+))? )?"
+    r"(?:(?P<rest>all|rest) |lines? (?P<first>[0-9]+)(?:-(?P<last>[0-9]+))? )?"
     r"as in (?P<label>(?:step|item) -?[0-9]+)"
 )
 

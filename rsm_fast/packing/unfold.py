@@ -162,8 +162,10 @@ class _Reader:
         target = self._labels.get(match["label"])
         if target is None:
             raise InvalidInputError(f"unfold: {match[0]!r} refers to nothing above it")
-        if match["first"] is None:
+        if match["rest"] is not None:
             return target[own:]
+        if match["first"] is None:
+            return target[own : own + 1]
         return target[int(match["first"]) - 1 : int(match["last"] or match["first"])]
 
     def _end_chunk(self) -> None:
