@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -28,7 +29,8 @@ def as_embedder(
           made one;
         * an object with ``embed_passages``: used as it is, missing optional parts filled in;
         * a callable ``list[str] -> (n, d) array``: wrapped, its results checked;
-        * ``"hashing"``, ``"minilm"`` or another name of ``rsm-fast model list``;
+        * ``"hashing"`` (or ``"hashing-512"`` ...), ``"minilm"`` or another name of
+          ``rsm-fast model list``;
         * a path: a folder with a model, or an ``.onnx`` file.
 
     Raises
@@ -55,9 +57,9 @@ def as_embedder(
 
 
 def open_model(name: str | os.PathLike[str]) -> Embedder:
-    """Open a model by its name in the table or by its path."""
-    if name == "hashing":
-        return HashingEmbedder()
+    """Open a model by its name in the table, by an embedder's own name, or by its path."""
+    if hashing := re.fullmatch(r"hashing(?:-([0-9]+))?", str(name)):
+        return HashingEmbedder(int(hashing[1])) if hashing[1] else HashingEmbedder()
     from rsm_fast.embedding.onnx_embedder import OnnxEmbedder
 
     return OnnxEmbedder(name if isinstance(name, str) else Path(name))
