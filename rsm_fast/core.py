@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rsm_fast.embedding import Embedder, EmbedderLike, as_embedder, checked_vectors
-from rsm_fast.errors import StoreClosedError
+from rsm_fast.errors import EmbedderMismatchError, NotFoundError, StoreClosedError
 from rsm_fast.presets import Preset
 from rsm_fast.settings import NamespaceSettings, WriteOptions
 from rsm_fast.store import NamespaceRecord, Reader, Store, Writer
@@ -101,7 +101,7 @@ class Core:
         preset: Preset,
         options: WriteOptions,
         limits: Limits,
-        embedder: EmbedderLike,
+        embedder: EmbedderLike | None,
         count_tokens: Callable[[str], int] | TokenCounter | None,
         vectors_on_disk: bool,
     ) -> None:
@@ -144,7 +144,15 @@ class Core:
         given = self._given_embedder
         if given is None and stored is not None and stored.embedder_name:
             given = stored.embedder_name
-        embedder = as_embedder(given)
+        try:
+            embedder = as_embedder(given)
+        except NotFoundError as error:
+            if stored is None or self._given_embedder is not None:
+                raise
+            raise EmbedderMismatchError(
+                f"namespace {self.key!r} was embedded with {stored.embedder_name!r}, which is no "
+                "model that can be opened by name; give it with embedder="
+            ) from error
         if stored is not None:
             stored.check_embedder(
                 embedder.fingerprint,
@@ -162,7 +170,9 @@ class Core:
     def embed_query(self, text: str) -> F32:
         """Unit vector of a question, checked, shape (d,) float32."""
         embedder = self.embedder
-        return checked_vectors(embedder, embedder.embed_queries([text]), 1, embedder.dim)[0]
+        vectors = checked_vectors(embedder, embedder.embed_queries([text]), 1, embedder.dim)
+        vector: F32 = vectors[0]
+        return vector
 
     # -- consistent views ---------------------------------------------------------------------
 

@@ -317,7 +317,7 @@ class Drafter:
         groups = [parts]
         if self._window is not None and self._split_long:
             groups = list(self._within_window(parts))
-        drafts = []
+        drafts: list[Draft] = []
         numbers: dict[tuple[int, int], int] = {}
         for group in groups:
             first = group[0]

@@ -81,7 +81,7 @@ class Memory:
     def __init__(
         self,
         *,
-        embedder: EmbedderLike = None,
+        embedder: EmbedderLike | None = None,
         count_tokens: Callable[[str], int] | TokenCounter | None = None,
         preset: str | Preset = "hybrid",
         tau: float | None = None,

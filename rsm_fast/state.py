@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,23 @@ from rsm_fast.settings import NamespaceSettings
 if TYPE_CHECKING:
     from rsm_fast.store import ChunkRecord, NamespaceRecord, Reader
 
-__all__ = ["NamespaceState"]
+__all__ = ["NamespaceState", "RowContent"]
 
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
+
+
+class RowContent(NamedTuple):
+    """What a row holds beside its vector."""
+
+    tokens: int
+    micros: int
+    terms: Sequence[str]
+    text_hash: int
+    step: int | None
+    truncated: bool
 
 
 class NamespaceState:
@@ -167,88 +178,55 @@ class NamespaceState:
 
     def _apply(self, chunk: ChunkRecord) -> None:
         """Bring one row to what another writer has committed."""
-        vector = self._vector(chunk)
-        terms = unpack_terms(chunk.terms)
+        vector = None if chunk.vector is None else np.frombuffer(chunk.vector, "<f4")
+        content = RowContent(
+            tokens=chunk.tokens,
+            micros=chunk.micros,
+            terms=unpack_terms(chunk.terms),
+            text_hash=chunk.text_hash,
+            step=chunk.step,
+            truncated=chunk.truncated,
+        )
         row = self.row_of(chunk.pk)
         if row is None:
-            row = self.append(
-                vector,
-                pk=chunk.pk,
-                tokens=chunk.tokens,
-                micros=chunk.micros,
-                session=chunk.session,
-                terms=terms,
-                text_hash=chunk.text_hash,
-                step=chunk.step,
-                truncated=chunk.truncated,
-            )
+            row = self.append(vector, content, pk=chunk.pk, session=chunk.session)
         else:
-            self.replace(
-                row,
-                vector,
-                tokens=chunk.tokens,
-                terms=terms,
-                text_hash=chunk.text_hash,
-                step=chunk.step,
-                truncated=chunk.truncated,
-            )
+            self.replace(row, vector, content)
         if chunk.atom is not None and self.clusterer is not None:
             self.clusterer.attach(row, chunk.atom)
-
-    def _vector(self, chunk: ChunkRecord) -> F32 | None:
-        return None if chunk.vector is None else np.frombuffer(chunk.vector, "<f4")
 
     # -- changes (the caller writes them to the store) ----------------------------------------
 
     def append(
-        self,
-        vector: F32 | None,
-        *,
-        pk: int,
-        tokens: int,
-        micros: int,
-        session: str | None,
-        terms: Sequence[str],
-        text_hash: int,
-        step: int | None,
-        truncated: bool,
+        self, vector: F32 | None, content: RowContent, *, pk: int, session: str | None
     ) -> int:
         """Add a chunk's row, in no atom yet; None stands for the vector of an open chunk."""
         row = self.arena.append(
             vector,
             pk=pk,
-            tokens=tokens,
-            micros=micros,
+            tokens=content.tokens,
+            micros=content.micros,
             session=self.session_number(session),
         )
-        self.lexical.append(row, terms)
-        self._hashes.append(text_hash)
-        self._steps.append(-1 if step is None else step)
-        self._truncated.append(truncated)
+        self.lexical.append(row, content.terms)
+        self._hashes.append(content.text_hash)
+        self._steps.append(-1 if content.step is None else content.step)
+        self._truncated.append(content.truncated)
         if vector is None:
             self._open[row] = ""
         self.newest_pk = max(self.newest_pk, pk)
         return row
 
-    def replace(
-        self,
-        row: int,
-        vector: F32 | None,
-        *,
-        tokens: int,
-        terms: Sequence[str],
-        text_hash: int,
-        step: int | None,
-        truncated: bool,
-    ) -> None:
+    def replace(self, row: int, vector: F32 | None, content: RowContent) -> None:
         """Give a row another content; it leaves its atom."""
         if self.arena.atom[row] >= 0 and self.clusterer is not None:
             self.clusterer.remove(row)
-        self.arena.replace(row, vector, tokens=tokens)
-        self.lexical.replace(row, terms)
-        self._hashes.view[row] = text_hash
-        self._steps.view[row] = -1 if step is None else step
-        self._truncated.view[row] = truncated
+        self.arena.replace(row, vector, tokens=content.tokens)
+        self.arena.micros[row] = content.micros
+        self.lexical.replace(row, content.terms)
+        self._hashes.view[row] = content.text_hash
+        self._steps.view[row] = -1 if content.step is None else content.step
+        self._truncated.view[row] = content.truncated
         self._open.pop(row, None)
         if vector is None:
             self._open[row] = ""

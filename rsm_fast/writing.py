@@ -16,6 +16,7 @@ from rsm_fast.drafting import Draft, Drafter, Part, checked_turn
 from rsm_fast.errors import CalibrationError, ConflictError
 from rsm_fast.instants import Instant
 from rsm_fast.settings import NamespaceSettings
+from rsm_fast.state import RowContent
 from rsm_fast.store import ChunkRecord, Reader, TurnRecord
 from rsm_fast.types import TurnLike
 
@@ -290,30 +291,26 @@ class WritePath:
         else:
             waiting = state.gated_rows()
             if waiting.size >= CALIBRATION_SIZE:
-                keys_of = state.arena.pk[waiting[:CALIBRATION_SIZE]]
+                keys_of = state.arena.pk[waiting[:CALIBRATION_SIZE]].tolist()
                 self.calibrate(transaction, writer.vectors(ns, keys_of, state.settings.dim))
 
     def _row_for(self, state: NamespaceState, draft: Draft) -> int:
-        content = {
-            "tokens": draft.tokens,
-            "terms": draft.terms,
-            "text_hash": draft.text_hash,
-            "step": draft.step,
-            "truncated": draft.truncated,
-        }
+        first = draft.parts[0].turn
+        content = RowContent(
+            tokens=draft.tokens,
+            micros=first.micros,
+            terms=draft.terms,
+            text_hash=draft.text_hash,
+            step=draft.step,
+            truncated=draft.truncated,
+        )
         if draft.pk:
             row = state.row_of(draft.pk)
             assert row is not None
-            state.replace(row, draft.vector, **content)
+            state.replace(row, draft.vector, content)
             return row
-        first = draft.parts[0].turn
-        return state.append(
-            draft.vector,
-            pk=state.newest_pk + 1,  # the store gives the real one
-            micros=first.micros,
-            session=first.session,
-            **content,
-        )
+        provisional = state.newest_pk + 1  # the store gives the real key
+        return state.append(draft.vector, content, pk=provisional, session=first.session)
 
     def flush(self) -> None:
         """Embed and gate every unfinished chunk."""
@@ -351,7 +348,7 @@ class WritePath:
                     f"({state.settings.tau_source}); use recalibrate() to cluster anew"
                 )
             if vectors is None:
-                keys = state.arena.pk[state.gated_rows()[:CALIBRATION_SIZE]]
+                keys = state.arena.pk[state.gated_rows()[:CALIBRATION_SIZE]].tolist()
                 vectors = transaction.writer.vectors(ns, keys, state.settings.dim)
             self.calibrate(transaction, vectors)
             assert state.settings.tau is not None
@@ -371,9 +368,8 @@ class WritePath:
         writer.put_array(ns, "centre", calibration.mean)
         rows = state.gated_rows()
         next_atom = 0 if state.clusterer is None else state.clusterer.next_atom
-        state.recluster(
-            calibration, writer.vectors(ns, state.arena.pk[rows], settings.dim), rows, next_atom
-        )
+        raw = writer.vectors(ns, state.arena.pk[rows].tolist(), settings.dim)
+        state.recluster(calibration, raw, rows, next_atom)
         assert state.clusterer is not None
         writer.set_atoms(
             ns,
