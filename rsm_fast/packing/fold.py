@@ -219,9 +219,9 @@ class _Folder:
         target = self._same.get((at, line))
         first = at
         if target is None or self._stale(target):
-            self._same[at, line] = number
             target, first = self._places.get(line, (number, at))
             if target == number or self._stale(target):
+                self._same[at, line] = number
                 self._places[line] = (number, at)
                 return None
         length = _common(turn.lines, at, self.turns[target].lines, first)
