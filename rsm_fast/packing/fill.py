@@ -84,7 +84,7 @@ class _Filler:
         self.layout = Layout(layout, frame)
         self.considered = 0
         self.admitted: list[Entry] = []
-        self.room = budget - frame.notice
+        self.room = budget - frame.fixed
         # Tokens that folding is believed to save, and what the last rendering corrected.
         self.believed = 0
         self.correction = 0
@@ -222,14 +222,14 @@ class _Filler:
         text = rendering.write()
         count = self.frame.counter(text) if text else 0
         if count > self.budget:
-            target = rendering.tokens * self.budget // count - 2 - self.frame.notice
+            target = rendering.tokens * self.budget // count - 2 - self.frame.fixed
             self._cut(1)
             while self.admitted and self.used > target:
                 self._cut(1)
             return self._capped(self._render())
         if text and self.budget - count > max(_SLACK * self.budget, _LEAST_ROOM):
             estimate = rendering.tokens * self.budget // max(count, 1)
-            self.room = estimate - 2 - self.frame.notice
+            self.room = estimate - 2 - self.frame.fixed
             if self._retry():
                 larger = self._render()
                 larger_text = larger.write()

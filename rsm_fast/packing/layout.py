@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from rsm_fast.instants import Instant
-from rsm_fast.packing.escape import ESCAPE, clean_label
+from rsm_fast.packing.escape import ESCAPE
 from rsm_fast.packing.fold import TurnLines, printed_step
 from rsm_fast.packing.pieces import Piece
 from rsm_fast.packing.templates import Template
 from rsm_fast.tokens import TokenCounter
 
-__all__ = ["Entry", "Frame", "Layout", "LayoutName", "day_of", "ends_bare"]
+__all__ = ["Entry", "Frame", "Layout", "LayoutName", "day_of", "print_lines"]
 
 LayoutName: TypeAlias = Literal["atoms", "sessions", "flat"]
 _DAY_MICROS = 86_400_000_000
@@ -47,8 +47,11 @@ class Frame:
         self._costs: dict[str, int] = {}
         self._days: dict[str, int] = {}
         self._turns: dict[str, int] = {}
-        self.notice = self.cost(template.notice)
-        self.escape = self.cost(ESCAPE)
+        # Lines that stand once: the notice and the end.
+        self.fixed = self._line(template.notice) + self._line(template.end)
+        self._end_turn = self._line(template.end_turn)
+        self._end_day = self._line(template.end_day)
+        self._end_atom = self._line(template.end_atom)
 
     def cost(self, text: str) -> int:
         """Tokens of a short piece of the frame, remembered."""
@@ -58,23 +61,33 @@ class Frame:
         return cost
 
     def turn_cost(self, who: str) -> int:
-        """Tokens of what stands before a turn's text."""
+        """Tokens of what stands before and after a turn's text."""
         cost = self._turns.get(who)
         if cost is None:
-            cost = self._turns[who] = self.counter(self.template.turn_start(who))
+            start = self.counter(self.template.turn_start(who))
+            cost = self._turns[who] = start + self._end_turn
         return cost
 
     def day_cost(self, day: str) -> int:
-        """Tokens of a day's header with its line break."""
+        """Tokens of a day's header and end."""
         cost = self._days.get(day)
         if cost is None:
-            cost = self.counter(self.template.day_line(day)) + self.newline
-            self._days[day] = cost
+            cost = self._days[day] = self._line(self.template.day_line(day)) + self._end_day
         return cost
 
     def atom_cost(self, atom: int | None) -> int:
-        """Tokens of an atom's header with its line break."""
-        return self.cost(self.template.atom_line(atom)) + self.newline
+        """Tokens of an atom's header and end."""
+        return self._line(self.template.atom_line(atom)) + self._end_atom
+
+    def body_cost(self, printed: str, stored: str, tokens: Sequence[int]) -> int:
+        """Tokens of the printed lines of a text, of which the stored ones are known."""
+        if printed is not stored:
+            tokens = self.counter.count_lines(printed.split("\n"))
+        return sum(tokens) + self.newline * (len(tokens) + 1)
+
+    def _line(self, text: str) -> int:
+        """Tokens of a line with its line break; 0 for a line that is not there."""
+        return self.cost(text) + self.newline if text else 0
 
 
 class Entry:
@@ -98,11 +111,10 @@ class Entry:
         ``step 7``; empty where there is none, or where the text begins with it.
     roles : list of str
         Printed role of each turn.
+    printed : list of str
+        Text of each turn as printed where nothing is folded: the stored one, but for escapes.
     body : int
-        Tokens of the stored lines with their escape characters, and of the labels of all
-        turns but the first.
-    plain : bool
-        Whether no stored line needs an escape character.
+        Tokens of these, and of the labels of all turns but the first.
     added, saved : int
         Tokens charged at admission, and what folding was believed to save of them.
     """
@@ -116,7 +128,7 @@ class Entry:
         "key",
         "piece",
         "pieces",
-        "plain",
+        "printed",
         "rank",
         "roles",
         "saved",
@@ -128,25 +140,23 @@ class Entry:
         self.pieces = [piece]
         self.first = piece.instant
         self.added = self.saved = 0
-        self.plain = True
         self._turns: list[TurnLines] | None = None
-        escaper = frame.template.escaper
+        template = frame.template
         body = 0
         roles: list[str] = []
+        printed: list[str] = []
         for span in piece.spans:
-            text = span.text
-            body += sum(span.line_tokens)
-            if frame.newline:
-                body += frame.newline * (len(span.line_tokens) + 1)
-            if escapes := escaper.count(text) + ends_bare(text):
-                body += frame.escape * escapes
-                self.plain = False
-            role = clean_label(span.role)
+            text = print_lines(span.text, template)
+            body += frame.body_cost(text, span.text, span.line_tokens)
+            role = template.role(span.role)
             if roles:
-                body += frame.turn_cost("" if role == roles[-1] else role)
+                new = role != roles[-1] or template.always_named
+                body += frame.turn_cost(role if new else "")
             roles.append(role)
+            printed.append(text)
         self.body = body
         self.roles = roles
+        self.printed = printed
         self.step = ""
         if piece.step is not None:
             step = f"step {piece.step}"
@@ -178,19 +188,24 @@ class Entry:
         """Tokens of the chunk rendered alone: roles and text, no headers."""
         return frame.turn_cost(self.roles[0]) + self.body
 
-    def label(self, before: Entry | None, item: str = "") -> str:
+    def label(self, before: Entry | None, template: Template, item: str = "") -> str:
         """What names the first turn: step or item, role if it is new, number of copies."""
         label = self.step or item
-        if before is None or before.day != self.day or before.roles[-1] != self.roles[0]:
+        if (
+            before is None
+            or before.day != self.day
+            or before.roles[-1] != self.roles[0]
+            or template.always_named
+        ):
             label = f"{label} {self.roles[0]}" if label else self.roles[0]
         if len(self.pieces) > 1:
             label = f"{label} {self._times()}" if label else self._times()
         return label
 
-    def inner_label(self, turn: int, item: str = "") -> str:
+    def inner_label(self, turn: int, template: Template, item: str = "") -> str:
         """What names a turn that is not the chunk's first."""
         role = self.roles[turn]
-        if role == self.roles[turn - 1]:
+        if role == self.roles[turn - 1] and not template.always_named:
             return item
         return f"{item} {role}" if item else role
 
@@ -205,15 +220,18 @@ class Entry:
         self.day = day_of(piece.instant)
 
 
-def ends_bare(text: str) -> bool:
-    """Whether a text of several lines ends with one that is empty or only backslashes.
+def print_lines(text: str, template: Template, *, end: bool = True) -> str:
+    """Stored lines as printed; ``end``: they are the last of their turn.
 
-    It would be lost in the blank line between chunks, so it gets an escape character.
+    Where nothing marks the end of a turn, a last line that is empty or only backslashes would
+    be lost in the blank line after it, so it gets an escape character.
     """
-    if not text.endswith(("\n", "\\")):
-        return False
-    last = text.rfind("\n")
-    return last >= 0 and not text[last + 1 :].strip("\\")
+    printed = template.printed(text)
+    if end and not template.end_turn and printed.endswith(("\n", ESCAPE)):
+        last = printed.rfind("\n") + 1
+        if last and not printed[last:].strip(ESCAPE):
+            return printed[:last] + ESCAPE + printed[last:]
+    return printed
 
 
 class Layout:
@@ -270,7 +288,7 @@ class Layout:
     def _lead(self, before: Entry | None, entry: Entry) -> int:
         """Tokens of the frame between an entry and the one before it in its section."""
         frame = self.frame
-        cost = frame.turn_cost(entry.label(before))
+        cost = frame.turn_cost(entry.label(before, frame.template))
         if before is None:
             cost += frame.day_cost(entry.day)
             if self.by == "atoms":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rsm_fast.packing.escape import ESCAPE
-from rsm_fast.packing.fold import FoldedTurn, fold, printed_step, reference
-from rsm_fast.packing.layout import Entry, Frame, Layout, ends_bare
+from rsm_fast.packing.fold import FoldedTurn, TurnLines, fold, printed_step, reference
+from rsm_fast.packing.layout import Entry, Frame, Layout, print_lines
 
 __all__ = ["Rendering"]
 
@@ -32,7 +31,7 @@ class Rendering:
         self._items: dict[int, str] = {}
         self._references: dict[tuple[int, int], str] = {}
         self.saved = self._fold() if fold else 0
-        self.tokens = frame.notice + layout.tokens - self.saved if self._sections else 0
+        self.tokens = frame.fixed + layout.tokens - self.saved if self._sections else 0
 
     @property
     def entries(self) -> list[Entry]:
@@ -46,89 +45,105 @@ class Rendering:
         template = self._frame.template
         atoms = self._by == "atoms"
         items = self._items
+        folded = self._folded
         out = [template.notice]
         number = 0
         for section in self._sections:
             before: Entry | None = None
             for entry in section:
+                if before is not None and before.day != entry.day and template.end_day:
+                    out.append(template.end_day)
                 out.append("")
                 if before is None and atoms:
                     out.append(template.atom_line(entry.piece.atom))
                 if before is None or before.day != entry.day:
                     out.append(template.day_line(entry.day))
-                for index, span in enumerate(entry.piece.spans):
+                for index, body in enumerate(entry.printed):
                     item = items.get(number, "")
-                    who = entry.inner_label(index, item) if index else entry.label(before, item)
-                    if self._folded and self._folded[number].saved:
-                        body = self._folded_body(number, entry, index)
-                    elif entry.plain:
-                        body = span.text
+                    if index:
+                        who = entry.inner_label(index, template, item)
                     else:
-                        body = self._escaped(span.text, bare=ends_bare(span.text))
+                        who = entry.label(before, template, item)
+                    if folded and folded[number].saved:
+                        body = self._folded_body(number, entry.turns[index])
                     out.append(template.turn_start(who) + body)
+                    if template.end_turn:
+                        out.append(template.end_turn)
                     number += 1
                 before = entry
+            if template.end_day:
+                out.append(template.end_day)
+            if template.end_atom and atoms:
+                out.append(template.end_atom)
+        if template.end:
+            out.append(template.end)
         return "\n".join(out)
 
-    def _escaped(self, text: str, *, bare: bool) -> str:
-        text = self._frame.template.escaper.escape(text)
-        if not bare:
-            return text
-        last = text.rfind("\n") + 1
-        return text[:last] + ESCAPE + text[last:]
-
-    def _folded_body(self, number: int, entry: Entry, index: int) -> str:
-        turn = entry.turns[index]
-        lines = turn.lines
+    def _folded_body(self, number: int, turn: TurnLines) -> str:
+        """A turn with its references."""
         out = []
         at = 0
         for run, (target, start, stop) in enumerate(self._folded[number].runs):
+            at += stop - start
             if target == number:
-                own = "\n".join(lines[start:stop])
-                if not entry.plain:
-                    bare = stop == len(lines) and ends_bare(turn.text)
-                    own = self._escaped(own, bare=bare)
-                out.append(own)
+                out.append(self._own_lines(turn, start, stop))
             else:
                 out.append(self._references[number, run])
-            at += stop - start
         return "\n".join(out)
+
+    def _own_lines(self, turn: TurnLines, start: int, stop: int) -> str:
+        """Lines of a turn as printed."""
+        stored = "\n".join(turn.lines[start:stop])
+        template = self._frame.template
+        end = stop == len(turn.tokens)
+        if start:
+            return print_lines(f"\n{stored}", template, end=end)[1:]
+        return print_lines(stored, template, end=end)
 
     def _fold(self) -> int:
         """Find references and labels; gives the tokens that they save."""
-        turns = []
-        steps = []
-        plain = []
+        frame = self._frame
+        turns: list[TurnLines] = []
+        steps: list[str | None] = []
+        escaped: list[int] = []
         for entry in self.entries:
-            turns += entry.turns
-            plain += [entry.plain] * len(entry.turns)
-            steps.append(entry.step or printed_step(entry.turns[0].text))
-            steps += [printed_step(turn.text) for turn in entry.turns[1:]]
-        folded = fold(turns, steps)
-        self._folded = folded
-        frame, escaper = self._frame, self._frame.template.escaper
+            for index, (turn, printed) in enumerate(zip(entry.turns, entry.printed, strict=True)):
+                if printed is not turn.text:
+                    escaped.append(len(turns))
+                turns.append(turn)
+                steps.append((index == 0 and entry.step) or printed_step(turn.text))
+        folded = self._folded = fold(turns, steps)
         saved = 0
         for number, result in enumerate(folded):
             if result.labelled:
                 label = self._items[number] = f"item {len(self._items) + 1}"
                 saved -= frame.cost(label)
         for number, result in enumerate(folded):
-            if not result.saved:
-                continue
-            turn = turns[number]
-            saved += result.saved
-            at = 0
-            for run, (target, start, stop) in enumerate(result.runs):
-                if target != number:
-                    label = steps[target] or self._items[target]
-                    text = reference(label, start, stop, own=at, length=len(turns[target].tokens))
-                    self._references[number, run] = text
-                    saved -= frame.cost(text)
-                    if not plain[number]:
-                        own = "\n".join(turn.lines[at : at + stop - start])
-                        escapes = escaper.count(own)
-                        if at + stop - start == len(turn.tokens):
-                            escapes += ends_bare(turn.text)
-                        saved += frame.escape * escapes
-                at += stop - start
+            if result.saved:
+                saved += result.saved
+                at = 0
+                for run, (target, start, stop) in enumerate(result.runs):
+                    if target != number:
+                        label = steps[target] or self._items[target]
+                        length = len(turns[target].tokens)
+                        text = reference(label, start, stop, own=at, length=length)
+                        self._references[number, run] = text
+                        saved -= frame.cost(text)
+                    at += stop - start
+        for number in escaped:
+            if folded[number].saved:
+                saved += self._saved_escapes(number, turns[number])
+        return saved
+
+    def _saved_escapes(self, number: int, turn: TurnLines) -> int:
+        """Tokens of escapes that are not written because their lines are folded."""
+        frame = self._frame
+        saved = 0
+        at = 0
+        for target, start, stop in self._folded[number].runs:
+            first, at = at, at + stop - start
+            if target != number:
+                printed = self._own_lines(turn, first, at)
+                saved += sum(frame.counter.count_lines(printed.split("\n")))
+                saved -= sum(turn.tokens[first:at])
         return saved

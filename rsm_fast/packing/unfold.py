@@ -8,6 +8,7 @@ from typing import Final
 
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.packing.fold import printed_step
+from rsm_fast.packing.markup import decode
 from rsm_fast.packing.templates import MARKDOWN, REFERENCE, TemplateLike, get_template
 
 __all__ = ["UnfoldedChunk", "UnfoldedTurn", "unfold"]
@@ -93,63 +94,79 @@ class _Reader:
         self._since: str | None = None
         self._turns: list[UnfoldedTurn] = []
         self._open: _Open | None = None
+        self._role = ""
         self._labels: dict[str, list[str]] = {}
         if text:
             self._read(text)
 
     def _read(self, text: str) -> None:
+        template = self.template
         lines = text.split("\n")
-        if lines[0] != self.template.notice:
+        ends = {line for line in (template.end_day, template.end_atom, template.end) if line}
+        if lines[0] != template.notice:
             raise InvalidInputError(
-                f"unfold: expected a pack that begins with {self.template.notice!r}, "
+                f"unfold: expected a pack that begins with {template.notice!r}, "
                 f"got {lines[0][:80]!r}"
             )
         for line in lines[1:]:
-            if header := self.template.day_pattern.fullmatch(line):
+            if header := template.day_pattern.fullmatch(line):
                 self._end_chunk()
                 self._day = header["day"]
-            elif header := self.template.atom_pattern.fullmatch(line):
+            elif header := template.atom_pattern.fullmatch(line):
                 self._end_chunk()
                 self._atom = None if header["atom"] == "-" else int(header["atom"])
-            elif turn := self.template.turn_pattern.match(line):
+            elif turn := template.turn_pattern.match(line):
                 self._start_turn(turn["who"], line[turn.end() :])
+            elif self._open is not None and template.end_turn and line == template.end_turn:
+                self._end_turn()
             elif self._open is not None:
                 self._open.lines.append(line)
-            elif line:
+            elif not line:
+                self._end_chunk()
+            elif line not in ends:
                 raise InvalidInputError(f"unfold: expected a header or a turn, got {line[:80]!r}")
         self._end_chunk()
 
     def _start_turn(self, who: str, first: str) -> None:
-        field = _WHO.fullmatch(who)
-        if field is None:
-            raise InvalidInputError(f"unfold: expected a role, got {who!r}")
-        before = self._open.role if self._open else self._turns[-1].role if self._turns else None
-        if self._open is not None and len(self._open.lines) > 1 and not self._open.lines[-1]:
-            self._open.lines.pop()
-            self._end_chunk()
-        self._end_turn()
-        role = field["role"] or before
-        if role is None:
-            raise InvalidInputError("unfold: expected a role at the first turn, got none")
+        self._end_open()
+        field = _WHO.fullmatch(decode(who) if self.template.markup else who)
+        role = (field and field["role"]) or self._role
+        if field is None or not role:
+            raise InvalidInputError(f"unfold: expected a role before the text, got {who!r}")
+        self._role = role
         label = field["label"]
         if not self._turns:
             self._step = int(label[5:]) if label and label.startswith("step") else None
             self._copies = int(field["copies"] or 1)
             self._since = field["since"]
-        self._open = _Open(role, label, [first])
+        # A turn on lines of its own begins with the next line.
+        self._open = _Open(role, label, [] if self.template.turn.endswith("\n") else [first])
+
+    def _end_open(self) -> None:
+        """End a turn whose end nothing marks; after a blank line its chunk ends, too."""
+        if self._open is None:
+            return
+        lines = self._open.lines
+        blank = len(lines) > 1 and not lines[-1]
+        if blank:
+            lines.pop()
+        self._end_turn()
+        if blank:
+            self._end_chunk()
 
     def _end_turn(self) -> None:
         turn = self._open
         if turn is None:
             return
         lines = turn.lines
-        if len(lines) > 1 and _ONLY_ESCAPES.fullmatch(lines[-1]):
+        bare = len(lines) > 1 and not self.template.end_turn
+        if bare and _ONLY_ESCAPES.fullmatch(lines[-1]):
             lines[-1] = lines[-1][1:]
         body: list[str] = []
         for line in lines:
             match = _REFERENCE.fullmatch(line)
             if match is None:
-                body.append(self.template.escaper.unescape(line))
+                body.append(self.template.stored(line))
             else:
                 body += self._referred(match, len(body))
         label = turn.label or printed_step("\n".join(body[:1]))
@@ -169,9 +186,7 @@ class _Reader:
         return target[int(match["first"]) - 1 : int(match["last"] or match["first"])]
 
     def _end_chunk(self) -> None:
-        if self._open is not None and len(self._open.lines) > 1 and not self._open.lines[-1]:
-            self._open.lines.pop()
-        self._end_turn()
+        self._end_open()
         if self._turns:
             self.chunks.append(
                 UnfoldedChunk(

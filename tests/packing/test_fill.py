@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rsm_fast.instants import Instant, parse_instant
-from rsm_fast.packing import Filled, Piece, Span, fill, unfold
-from rsm_fast.packing.escape import clean_label
+from rsm_fast.packing import TEMPLATES, Filled, Piece, Span, fill, get_template, unfold
 from rsm_fast.packing.layout import day_of
 from rsm_fast.tokens import CallableCounter
 
@@ -60,9 +59,9 @@ def pack(pieces: Sequence[Piece], budget: int = 4000, **options: Any) -> Filled:
     return fill(pieces, budget=budget, **options)
 
 
-def shown(filled: Filled) -> list[tuple[tuple[str, str], ...]]:
+def shown(filled: Filled, template: str = "markdown") -> list[tuple[tuple[str, str], ...]]:
     return [
-        tuple((clean_label(span.role), span.text) for span in packed.piece.spans)
+        tuple((get_template(template).role(span.role), span.text) for span in packed.piece.spans)
         for packed in filled.packed
     ]
 
@@ -149,16 +148,19 @@ def build(rows: Sequence[Any], counter: Callable[[str], int]) -> list[Piece]:
     st.sampled_from(["sessions", "atoms", "flat"]),
     st.booleans(),
     st.integers(0, 400) | st.just(10**9),
+    st.sampled_from(sorted(TEMPLATES)),
 )
 def test_f45_and_f49_budget_holds_and_text_reads_back(
-    rows: list[Any], layout: str, fold: bool, budget: int
+    rows: list[Any], layout: str, fold: bool, budget: int, template: str
 ) -> None:
-    filled = pack(build(rows, WORDS), budget, layout=layout, fold=fold)
+    filled = pack(build(rows, WORDS), budget, layout=layout, fold=fold, template=template)
     assert filled.tokens == WORDS(filled.text) <= budget
-    assert read_back(filled) == shown(filled)
-    days = [chunk.day for chunk in unfold(filled.text)]
+    assert read_back(filled, template=template) == shown(filled, template=template)
+    days = [chunk.day for chunk in unfold(filled.text, template)]
     assert days == [day_of(packed.piece.instant) for packed in filled.packed]
-    assert [chunk.copies for chunk in unfold(filled.text)] == [p.copies for p in filled.packed]
+    assert [chunk.copies for chunk in unfold(filled.text, template)] == [
+        p.copies for p in filled.packed
+    ]
     if budget == 10**9:
         assert sum(packed.copies for packed in filled.packed) == len(rows)
 
