@@ -17,6 +17,7 @@
 >>> store.close()
 """
 
+from rsm_fast.store.checks import Finding
 from rsm_fast.store.filters import compile_where
 from rsm_fast.store.reader import Reader
 from rsm_fast.store.records import (
@@ -40,6 +41,7 @@ __all__ = [
     "Changes",
     "ChunkColumns",
     "ChunkRecord",
+    "Finding",
     "NamespaceRecord",
     "PiecePart",
     "PieceRecord",

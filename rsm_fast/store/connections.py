@@ -186,32 +186,42 @@ class Connections:
     # -- making -------------------------------------------------------------------------
 
     def _connect(self) -> sqlite3.Connection:
+        connection = self._reach_file()
+        try:
+            for pragma in (
+                "foreign_keys = ON",
+                "secure_delete = ON",
+                "trusted_schema = OFF",
+                "cell_size_check = ON",
+                f"synchronous = {self._synchronous}",
+                f"cache_size = -{_CACHE_KIB}",
+                f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+                f"journal_size_limit = {_WAL_KEPT_BYTES}",
+            ):
+                connection.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _reach_file(self) -> sqlite3.Connection:
         if self.path is None:
-            connection = self._raw(":memory:")
-        elif not self.read_only:
-            connection = self._raw(self.path.as_uri() + "?mode=rw")
-        else:
-            connection = self._raw(self.path.as_uri() + "?mode=ro")
-            try:
-                connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
-            except sqlite3.OperationalError:
-                wal = Path(f"{self.path}-wal")
-                if wal.exists() and wal.stat().st_size:
-                    raise
-                # a folder where not even the shared-memory file can be made: nobody writes here
-                connection.close()
-                connection = self._raw(self.path.as_uri() + "?mode=ro&immutable=1")
-        for pragma in (
-            "foreign_keys = ON",
-            "secure_delete = ON",
-            "trusted_schema = OFF",
-            "cell_size_check = ON",
-            f"synchronous = {self._synchronous}",
-            f"cache_size = -{_CACHE_KIB}",
-            f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
-            f"journal_size_limit = {_WAL_KEPT_BYTES}",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
+            return self._raw(":memory:")
+        if not self.read_only:
+            return self._raw(self.path.as_uri() + "?mode=rw")
+        connection = self._raw(self.path.as_uri() + "?mode=ro")
+        try:
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+        except sqlite3.OperationalError:
+            connection.close()
+            wal = Path(f"{self.path}-wal")
+            if wal.exists() and wal.stat().st_size:
+                raise
+            # a folder where not even the shared-memory file can be made: nobody writes here
+            return self._raw(self.path.as_uri() + "?mode=ro&immutable=1")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _raw(self, database: str) -> sqlite3.Connection:

@@ -99,6 +99,8 @@ def mapped(path: Path | None) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise as_store_error(error, path) from error
+    except UnicodeDecodeError as error:  # in SQLite's message about a damaged schema
+        raise as_store_error(sqlite3.DatabaseError("malformed schema"), path) from error
     except UnicodeEncodeError as error:
         raise InvalidInputError(
             f"text: expected Unicode that UTF-8 can hold, got a lone surrogate "

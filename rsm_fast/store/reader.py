@@ -18,6 +18,7 @@ from rsm_fast.errors import CorruptStoreError, InvalidInputError, NotFoundError
 from rsm_fast.store.failures import mapped
 from rsm_fast.store.filters import Params, compile_where
 from rsm_fast.store.records import (
+    CHUNK_FIELDS,
     STEP_NONE,
     Changes,
     ChunkColumns,
@@ -261,7 +262,7 @@ class Reader:
             stop = start + len(rows)
             for row in rows:
                 check_chunk(row)
-                check_features(row)
+                check_features(row[0], *row[CHUNK_FIELDS + 1 :])
             (
                 pk, _, _, names, micros, offsets, tokens, _, hashes, steps, truncated, atoms, _,
                 packed, analyser, vectors, _,
@@ -461,6 +462,14 @@ class Reader:
         )
         return [pk for (pk,) in self._all(sql, (first_pk(ns), last_pk(ns), limit))]
 
+    def unchunked_turns(self, ns: int) -> list[TurnRecord]:
+        """Turns that stand in no chunk: a repair dropped it. Ascending pk."""
+        sql = _TURNS + (
+            "LEFT JOIN chunk_turns s ON s.turn = t.pk WHERE t.pk BETWEEN ? AND ? "
+            "AND s.turn IS NULL ORDER BY t.pk"
+        )
+        return [turn_from_row(row) for row in self._all(sql, (first_pk(ns), last_pk(ns)))]
+
     # -- plumbing -----------------------------------------------------------------------
 
     def _state(self, ns: int) -> tuple[NamespaceRecord, tuple[int, ...]]:
@@ -519,7 +528,7 @@ def namespace_from_row(row: tuple[Any, ...]) -> tuple[NamespaceRecord, tuple[int
 def array_from_row(row: tuple[Any, ...]) -> npt.NDArray[Any]:
     """An array from its row in table ``arrays``."""
     ns, name, dtype, shape, data, crc = row
-    if text_crc(ns, name, dtype, shape, zlib.crc32(data)) != crc:
+    if not isinstance(data, bytes) or text_crc(ns, name, dtype, shape, zlib.crc32(data)) != crc:
         raise damaged(f"array {name!r} of namespace", ns)
     return np.frombuffer(data, np.dtype(dtype)).reshape(json.loads(shape)).copy()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -32,6 +33,7 @@ __all__ = [
     "features_crc",
     "first_pk",
     "last_pk",
+    "namespace_of",
     "pack_spans",
     "text_crc",
     "turn_crc",
@@ -56,6 +58,11 @@ def first_pk(ns: int) -> int:
 def last_pk(ns: int) -> int:
     """Every pk of namespace ``ns`` is at most this."""
     return ((ns + 1) << _PK_BITS) - 1
+
+
+def namespace_of(pk: int) -> int:
+    """The number of the namespace that a pk belongs to."""
+    return pk >> _PK_BITS
 
 
 class TurnRecord(NamedTuple):
@@ -249,7 +256,7 @@ def features_crc(pk: int, terms: bytes, analyser: int, vector: bytes | None) -> 
 
 def check_turn(row: tuple[Any, ...]) -> None:
     """Hold the row of a turn against its CRC, the last field."""
-    if turn_crc(row[:-1]) != row[-1]:
+    if not _fits(turn_crc, row[-1], row[:-1]):
         raise damaged("turn", row[0])
 
 
@@ -267,15 +274,14 @@ def turn_from_row(row: tuple[Any, ...]) -> TurnRecord:
 
 def check_chunk(row: tuple[Any, ...]) -> None:
     """Hold the row of a chunk, `CHUNK_FIELDS` of them and its CRC, against the CRC."""
-    if chunk_crc(row[:CHUNK_FIELDS]) != row[CHUNK_FIELDS]:
+    if not _fits(chunk_crc, row[CHUNK_FIELDS], row[:CHUNK_FIELDS]):
         raise damaged("chunk", row[0])
 
 
-def check_features(row: tuple[Any, ...]) -> None:
-    """Hold the features that stand in a row behind the chunk and its CRC against their CRC."""
-    terms, analyser, vector, crc = row[CHUNK_FIELDS + 1 :]
-    if terms is None or features_crc(row[0], terms, analyser, vector) != crc:
-        raise damaged("features of chunk", row[0])
+def check_features(pk: int, terms: object, analyser: object, vector: object, crc: object) -> None:
+    """Hold the features of a chunk against their CRC."""
+    if not _fits(features_crc, crc, pk, terms, analyser, vector):
+        raise damaged("features of chunk", pk)
 
 
 def chunk_from_row(row: tuple[Any, ...]) -> ChunkRecord:
@@ -287,7 +293,7 @@ def chunk_from_row(row: tuple[Any, ...]) -> ChunkRecord:
         If a CRC does not fit, or the features are missing.
     """
     check_chunk(row)
-    check_features(row)
+    check_features(row[0], *row[CHUNK_FIELDS + 1 :])
     (
         pk, id_, spans, session, micros, offset, tokens, lines, text_hash, step, truncated, atom,
         _, terms, analyser, vector, _,
@@ -296,6 +302,13 @@ def chunk_from_row(row: tuple[Any, ...]) -> ChunkRecord:
         pk, id_, unpack_spans(spans), session, micros, offset, tokens, lines, terms, analyser,
         text_hash, step, bool(truncated), atom, vector,
     )  # fmt: skip
+
+
+def _fits(checksum: Callable[..., int], crc: object, *fields: Any) -> bool:
+    try:
+        return checksum(*fields) == crc
+    except (TypeError, ValueError):  # damage changed the type of a field
+        return False
 
 
 def damaged(kind: str, pk: object) -> CorruptStoreError:

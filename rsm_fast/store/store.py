@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from rsm_fast.errors import InvalidInputError, StoreLockedError
+from rsm_fast.store.checks import Finding, find, put_right
 from rsm_fast.store.connections import Connections, Synchronous, copy_into
 from rsm_fast.store.failures import mapped
 from rsm_fast.store.points import reach
@@ -223,6 +224,34 @@ class Store:
         """
         with self.write() as writer:
             return restore(writer, section, key=namespace)
+
+    def check(self) -> list[Finding]:
+        """Everything that is wrong: structure, checksums, links, snapshots. Empty if all is well.
+
+        Reads every row once.
+        """
+        with self._connections.reading() as connection:
+            return find(connection, self.path)
+
+    def repair(self, *, drop_damaged: bool = False) -> list[Finding]:
+        """Drop or rebuild what is derived and damaged; what is still wrong.
+
+        Chunks without vector (`Reader.open_chunks`) and turns without chunk
+        (`Reader.unchunked_turns`) are then for the caller to make anew.
+
+        Parameters
+        ----------
+        drop_damaged : bool, default False
+            Delete turns that do not fit their checksum as well. Their texts are lost.
+        """
+        with self._connections.writing() as connection:
+            with mapped(self.path):
+                connection.execute("BEGIN IMMEDIATE")
+                writer = Writer(connection, self.path)
+                left = put_right(writer, connection, self.path, drop_damaged=drop_damaged)
+                writer.finish()
+                connection.execute("COMMIT")
+        return left
 
     def backup(self, target: str | Path) -> None:
         """Copy the store, as it is now, into a new file; readers and writers go on meanwhile.

@@ -424,7 +424,8 @@ class Writer(Reader):
                 record = self._records[ns]
                 fields = (
                     ns, record.key, self.salt(ns), _dump(record.settings), state.generation,
-                    state.next_turn, state.next_chunk, state.next_auto, state.next_atom, state.floor,
+                    state.next_turn, state.next_chunk, state.next_auto, state.next_atom,
+                    state.floor,
                 )  # fmt: skip
                 self._connection.execute(
                     "UPDATE namespaces SET key = ?2, salt = ?3, settings = ?4, generation = ?5, "
