@@ -201,7 +201,7 @@ class Core:
 
         try:
             with self.store.read() as reader:
-                state = self._caught_up(reader, reader.namespace(self.key))
+                state = self._caught_up(reader)
                 yield Snapshot(reader, state, unlock)
         finally:
             unlock()
@@ -216,10 +216,10 @@ class Core:
         with self.lock:
             try:
                 with self.store.write() as writer:
-                    record = writer.namespace(self.key)
-                    if record is None:
-                        record = writer.create_namespace(self.key, self.new_settings().to_dict())
-                    state = self._caught_up(writer, record)
+                    state = self._caught_up(writer)
+                    if state is None:
+                        writer.create_namespace(self.key, self.new_settings().to_dict())
+                        state = self._caught_up(writer)
                     assert state is not None
                     yield Transaction(writer, state.ns, state)
                     state.generation = writer.generation(state.ns)
@@ -255,11 +255,19 @@ class Core:
             counter=self.counter.name,
         )
 
-    def _caught_up(self, reader: Reader, record: NamespaceRecord | None) -> NamespaceState | None:
+    def _caught_up(self, reader: Reader) -> NamespaceState | None:
+        """The state at the reader's generation; None where there is no such namespace."""
+        state = self._state
+        if state is not None:
+            try:
+                if reader.generation(state.ns) == state.generation:
+                    return state
+            except NotFoundError:  # purged, perhaps made anew since
+                self._state = None
+        record = reader.namespace(self.key)
         if record is None:
-            self._state = None
             return None
-        if self._state is None or self._state.ns != record.id:
+        if self._state is None:
             from rsm_fast.state import NamespaceState
 
             self._state = NamespaceState(record, vectors_on_disk=self._vectors_on_disk)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,8 +43,11 @@ U8 = npt.NDArray[np.uint8]
 DEFAULT_BUDGET = 4000
 """Tokens of a pack where no budget is given."""
 
-_FETCH = 64
-"""Chunks whose texts are read from the store at once; a pack of 4k tokens takes one to three."""
+_FETCH = 32
+"""Chunks whose texts are read from the store at once, after the first block."""
+
+_HEAD = 512
+"""Rows that are ordered at first; a pack of a few thousand tokens seldom tries more."""
 
 
 def checked_budget(budget: int | None) -> int:
@@ -95,12 +99,40 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """Rows in the order in which they are tried, and the scores of all rows."""
+    """The outcome of scoring, detached from the state: usable without the lock.
+
+    Attributes
+    ----------
+    order : (k,) int32
+        Rows in the order in which they are tried; the first of them, or all.
+    rest : callable or None
+        Gives the whole order, where ``order`` is only its beginning.
+    scores : (n,) float32
+    tokens : (n,) int32
+    keys : (n,) int64
+    eligible : int
+    """
 
     order: I32
+    rest: Callable[[], I32] | None
     scores: F32
-    eligible: int
+    tokens: I32
     keys: npt.NDArray[np.int64]
+    eligible: int
+
+    def blocks(self, budget: int) -> Iterator[I32]:
+        """The order in blocks: first about what the budget holds, then a few at a time."""
+        order, start = self.order, 0
+        reach = np.searchsorted(np.cumsum(self.tokens[order], dtype=np.int64), budget)
+        size = int(np.clip(reach + _FETCH // 2, _FETCH, 8 * _FETCH))
+        while True:
+            if start >= order.size and self.rest is not None and order is self.order:
+                order = self.rest()
+            if start >= order.size:
+                return
+            yield order[start : start + size]
+            start += size
+            size = _FETCH
 
 
 class ReadPath:
@@ -143,7 +175,7 @@ class ReadPath:
             pieces: Iterator[Piece] = iter(())
             if ranked is not None:
                 assert view.state is not None
-                pieces = self._pieces(view.reader, view.state.ns, ranked)
+                pieces = self._pieces(view.reader, view.state.ns, ranked, budget)
             filled = fill(
                 pieces,
                 budget=budget,
@@ -215,19 +247,27 @@ class ReadPath:
         arena = state.arena
         self._embed_open(view.reader, state)
         eligible = self._eligible(view.reader, state, request)
+        eligible_count = int(np.count_nonzero(eligible))
+        rest: Callable[[], I32] | None = None
         dense = arena.dense_scores(arena.prepare_query(query))
         if request.preset.ranking == "atoms":
             scores, order = dense, self._paper_order(state, request, query, dense, eligible)
         else:
             scores = self._hybrid_scores(state, request, dense, eligible)
-            settings = self._settings
-            if by_score is not None:
-                settings = _UNWEIGHTED
-            order = admission_order(
-                scores, eligible, arena.tokens, arena.micros, settings, limit=by_score
-            )
-        order = self._exact_first(state, request, eligible, order)
-        return _Ranked(order, scores, int(np.count_nonzero(eligible)), arena.pk.copy())
+            settings = self._settings if by_score is None else _BY_SCORE
+            columns = eligible, arena.tokens.copy(), arena.micros.copy(), settings
+            order = admission_order(scores, *columns, limit=_HEAD if by_score is None else by_score)
+            if by_score is None and eligible_count > _HEAD:
+                rest = partial(admission_order, scores, *columns)
+        equal = self._equal_rows(state, request, eligible)
+        return _Ranked(
+            order=_first(equal, order),
+            rest=None if rest is None else lambda: _first(equal, rest()),
+            scores=scores,
+            tokens=arena.tokens.copy(),
+            keys=arena.pk.copy(),
+            eligible=eligible_count,
+        )
 
     def _hybrid_scores(
         self, state: NamespaceState, request: Request, dense: F32, eligible: U8
@@ -303,15 +343,10 @@ class ReadPath:
             eligible[state.rows_of(gone)] = 0
         return eligible
 
-    def _exact_first(
-        self, state: NamespaceState, request: Request, eligible: U8, order: I32
-    ) -> I32:
-        """Chunks whose text equals the question stand first, the newest of them at the head."""
-        equal = np.flatnonzero((state.hashes == text_hash(request.query)) & (eligible != 0))
-        if not equal.size:
-            return order
-        equal = equal[np.lexsort((equal, -state.arena.micros[equal]))].astype(np.int32)
-        return np.concatenate((equal, order[~np.isin(order, equal)]))
+    def _equal_rows(self, state: NamespaceState, request: Request, eligible: U8) -> I32:
+        """Chunks whose text equals the question, newest first."""
+        rows = np.flatnonzero((state.hashes == text_hash(request.query)) & (eligible != 0))
+        return rows[np.lexsort((rows, -state.arena.micros[rows]))].astype(np.int32)
 
     def _embed_open(self, reader: Reader, state: NamespaceState) -> None:
         """Give unfinished chunks a vector for reading; the stored chunk stays unfinished."""
@@ -326,11 +361,10 @@ class ReadPath:
 
     # -- texts --------------------------------------------------------------------------------
 
-    def _pieces(self, reader: Reader, ns: int, ranked: _Ranked) -> Iterator[Piece]:
+    def _pieces(self, reader: Reader, ns: int, ranked: _Ranked, budget: int) -> Iterator[Piece]:
         """Chunks with their texts, in the order of admission, read in blocks as needed."""
         recount = not self._counts_are_ours(reader, ns)
-        for start in range(0, ranked.order.size, _FETCH):
-            rows = ranked.order[start : start + _FETCH]
+        for rows in ranked.blocks(budget):
             records = reader.pieces(ns, ranked.keys[rows].tolist())
             for row, record in zip(rows.tolist(), records, strict=True):
                 yield self._piece(record, row, float(ranked.scores[row]), recount)
@@ -365,8 +399,13 @@ class ReadPath:
         )
 
 
-_UNWEIGHTED = HybridSettings(length_power=0.0)
-"""Orders by the score alone."""
+_BY_SCORE = HybridSettings(length_power=0.0)
+"""Orders by the score alone, whatever a chunk costs."""
+
+
+def _first(rows: I32, order: I32) -> I32:
+    """``order`` with some rows moved to its head."""
+    return np.concatenate((rows, order[~np.isin(order, rows)])) if rows.size else order
 
 
 def _text(record: PieceRecord) -> str:

@@ -86,9 +86,10 @@ class WritePath:
             for index, turn in enumerate(turns)
         ]
         self._check_batch(checked)
-        with self._core.snapshot() as view:
-            if view.state is not None:
-                self._known(view.reader, view.state.ns, checked)  # refuse before storing any
+        if len(checked) > limits.batch_turns:  # refuse before storing any
+            with self._core.snapshot() as view:
+                if view.state is not None:
+                    self._known(view.reader, view.state.ns, checked)
         ids: list[str] = []
         for start in range(0, len(checked), limits.batch_turns):
             ids.extend(self._add_batch(checked[start : start + limits.batch_turns]))
