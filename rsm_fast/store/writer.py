@@ -201,7 +201,7 @@ class Writer(Reader):
             try:
                 self._connection.executemany(_INSERT_TURN, rows)
             except sqlite3.IntegrityError as error:
-                raise self._conflict(ns, turns, error) from None
+                raise self._conflict(ns, turns, start, error) from None
         reach("write:turns")
         return pks
 
@@ -322,15 +322,14 @@ class Writer(Reader):
 
         So a namespace can be embedded anew step by step, and stays usable meanwhile.
         """
-        low, high = first_pk(ns), last_pk(ns)
         with mapped(self._path):
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO staged_vectors VALUES (?,?,?)",
-                [(pk, data, features_crc(pk, b"", 0, data)) for pk, data in vectors],
-            )
-            stray = "SELECT chunk FROM staged_vectors WHERE chunk NOT IN (SELECT pk FROM chunks)"
-            if self._one(f"{stray} AND chunk BETWEEN ? AND ? LIMIT 1", (low, high)):
-                raise NotFoundError("stage_vectors: a chunk does not exist (any more)")
+            try:
+                self._connection.executemany(
+                    "INSERT OR REPLACE INTO staged_vectors VALUES (?,?,?)",
+                    [(pk, data, features_crc(pk, b"", 0, data)) for pk, data in vectors],
+                )
+            except sqlite3.IntegrityError:
+                raise NotFoundError("stage_vectors: a chunk does not exist (any more)") from None
 
     def adopt_staged(self, ns: int) -> None:
         """Make the vectors put aside the real ones, all at once.
@@ -467,11 +466,13 @@ class Writer(Reader):
         )
 
     def _conflict(
-        self, ns: int, turns: Sequence[TurnRecord], error: sqlite3.IntegrityError
+        self, ns: int, turns: Sequence[TurnRecord], start: int, error: sqlite3.IntegrityError
     ) -> InvalidInputError:
+        """The error for turns that could not be inserted from pk ``start`` on."""
         seen: set[str] = set()
         for turn in turns:
-            if turn.id in seen or self.turn(ns, turn.id) is not None:
+            stored = self.turn(ns, turn.id)
+            if turn.id in seen or (stored is not None and stored.pk < start):
                 return ConflictError(
                     f"turn {turn.id!r}: the id is in use; give another one, or use update"
                 )
