@@ -20,7 +20,7 @@ from rsm_fast.embedding import Embedder, EmbedderLike, as_embedder, checked_vect
 from rsm_fast.errors import EmbedderMismatchError, NotFoundError, StoreClosedError
 from rsm_fast.presets import Preset
 from rsm_fast.settings import NamespaceSettings, WriteOptions
-from rsm_fast.store import NamespaceRecord, Reader, Store, Writer
+from rsm_fast.store import Reader, Store, Writer
 from rsm_fast.tokens import TokenCounter, as_token_counter
 
 if TYPE_CHECKING:

@@ -253,6 +253,12 @@ class NamespaceState:
         alive[list(self._open)] = 0
         return np.flatnonzero(alive).astype(np.int32)
 
+    def distinct_rows(self) -> I32:
+        """Of `gated_rows` the first of each text: copies say nothing about a space of vectors."""
+        rows = self.gated_rows()
+        _, first = np.unique(self.hashes[rows], return_index=True)
+        return rows[np.sort(first)]
+
     def set_keys(self, rows: Sequence[int], pks: Sequence[int]) -> None:
         """Give rows the keys that the store chose for them."""
         self.arena.pk[list(rows)] = pks

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["CALIBRATION_SIZE", "GIANT_ATOM_SHARE", "Plan", "WritePath", "open_drafts"]
 
 F32 = npt.NDArray[np.float32]
+I32 = npt.NDArray[np.int32]
 
 CALIBRATION_SIZE = 50
-"""Chunks that tau is calibrated on, as in RSM-full."""
+"""Chunks of different texts that tau is calibrated on; RSM-full takes at most 50 items."""
 
 GIANT_ATOM_SHARE = 0.5
 """An atom with more than this share of the chunks is reported."""
@@ -290,10 +291,9 @@ class WritePath:
         if state.clusterer is not None:
             writer.put_next_atom(ns, state.clusterer.next_atom)
         else:
-            waiting = state.gated_rows()
-            if waiting.size >= CALIBRATION_SIZE:
-                keys_of = state.arena.pk[waiting[:CALIBRATION_SIZE]].tolist()
-                self.calibrate(transaction, writer.vectors(ns, keys_of, state.settings.dim))
+            rows = state.distinct_rows()
+            if rows.size >= CALIBRATION_SIZE:
+                self.calibrate(transaction, self._raw(transaction, rows[:CALIBRATION_SIZE]))
 
     def _row_for(self, state: NamespaceState, draft: Draft) -> int:
         first = draft.parts[0].turn
@@ -342,15 +342,14 @@ class WritePath:
         """Find tau and gate every chunk; see `rsm_fast.memory.Memory.calibrate`."""
         vectors = None if texts is None else self._core.embed_passages(list(texts))
         with self._core.transaction() as transaction:
-            state, ns = transaction.state, transaction.ns
+            state = transaction.state
             if state.settings.tau is not None and not anew:
                 raise CalibrationError(
                     f"namespace {self._core.key!r} has tau {state.settings.tau:.4f} already "
                     f"({state.settings.tau_source}); use recalibrate() to cluster anew"
                 )
             if vectors is None:
-                keys = state.arena.pk[state.gated_rows()[:CALIBRATION_SIZE]].tolist()
-                vectors = transaction.writer.vectors(ns, keys, state.settings.dim)
+                vectors = self._raw(transaction, state.distinct_rows()[:CALIBRATION_SIZE])
             self.calibrate(transaction, vectors)
             assert state.settings.tau is not None
             return state.settings.tau
@@ -369,14 +368,19 @@ class WritePath:
         writer.put_array(ns, "centre", calibration.mean)
         rows = state.gated_rows()
         next_atom = 0 if state.clusterer is None else state.clusterer.next_atom
-        raw = writer.vectors(ns, state.arena.pk[rows].tolist(), settings.dim)
-        state.recluster(calibration, raw, rows, next_atom)
+        state.recluster(calibration, self._raw(transaction, rows), rows, next_atom)
         assert state.clusterer is not None
         writer.set_atoms(
             ns,
             zip(state.arena.pk[rows].tolist(), state.arena.atom[rows].tolist(), strict=True),
         )
         writer.put_next_atom(ns, state.clusterer.next_atom)
+
+    def _raw(self, transaction: Transaction, rows: I32) -> F32:
+        """Vectors of rows as the embedder gave them."""
+        state = transaction.state
+        keys = state.arena.pk[rows].tolist()
+        return transaction.writer.vectors(transaction.ns, keys, state.settings.dim)
 
     def _centre_wanted(self, settings: NamespaceSettings) -> bool:
         if settings.tau_source == "given":  # a given tau had switched centring off
