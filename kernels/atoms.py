@@ -15,7 +15,7 @@ import numpy as np
 from numba import types
 
 from rsm_fast.kernels.jit import F32, F64, FAST, I8, I32, U8, Int, Real, kernel
-from rsm_fast.kernels.quantize import dequantize_row_, encode_row_
+from rsm_fast.kernels.quantize import copy_, dequantize_row_, encode_row_
 from rsm_fast.kernels.rows import (
     CODES,
     CODES_TYPE,
@@ -108,7 +108,7 @@ def load_row_(table: Codes, row: Int, out: F32) -> None:
         Result.
     """
     if table.vec.shape[0] > 0:
-        out[:] = table.vec[row]
+        copy_(table.vec[row], out)
     else:
         dequantize_row_(table.code[row], table.fit[row >> 2, SCALE, row & 3], out)
 
@@ -202,8 +202,11 @@ def brand_update_(basis: F32, strength: F64, x: F32) -> None:
     """
     r, d = basis.shape
     k = r + 1
-    p = np.zeros(k)
-    outside = x.copy()
+    p = np.empty(k)
+    for t in range(k):
+        p[t] = 0.0
+    outside = np.empty(d, np.float32)
+    copy_(x, outside)
     for _ in range(2):  # twice, so that rounding leaves it orthogonal
         for t in range(r):
             s = np.float32(0.0)
@@ -232,8 +235,10 @@ def brand_update_(basis: F32, strength: F64, x: F32) -> None:
     for a in range(r):
         small[a, a] += strength[a]
     jacobi_(small, vectors)
-    turned = np.zeros((r, d), np.float32)
+    turned = np.empty((r, d), np.float32)
     for a in range(r):
+        for j in range(d):
+            turned[a, j] = np.float32(0.0)
         strength[a] = max(small[a, a], 0.0)
         for b in range(r):
             s = np.float32(vectors[b, a])
@@ -242,7 +247,8 @@ def brand_update_(basis: F32, strength: F64, x: F32) -> None:
         s = np.float32(vectors[r, a])
         for j in range(d):
             turned[a, j] += s * outside[j]
-    basis[:, :] = turned
+    for a in range(r):
+        copy_(turned[a], basis[a])
 
 
 @kernel("int64(float32[:, ::1], float32[:, ::1], float64[::1], float64, int64)", fastmath=FAST)
@@ -298,7 +304,8 @@ def refresh_basis_(members: F32, basis: F32, strength: F64, tolerance: Real, cap
         if math.sqrt(worst) <= tolerance * strength[0] or step == cap:
             return step
         _orthonormalise_(image, strength[0] * 1e-9)
-        basis[:, :] = image
+        for a in range(r):
+            copy_(image[a], basis[a])
     return cap
 
 
@@ -306,7 +313,9 @@ def refresh_basis_(members: F32, basis: F32, strength: F64, tolerance: Real, cap
 def _apply_moment_(members: F32, basis: F32, image: F32) -> None:
     """``image = basis C``, one pass over the members, four at a time."""
     m, d = members.shape
-    image[:, :] = np.float32(0.0)
+    for a in range(basis.shape[0]):
+        for j in range(d):
+            image[a, j] = np.float32(0.0)
     full = m // 4 * 4
     for i in range(0, full, 4):
         p, q, u, v = members[i], members[i + 1], members[i + 2], members[i + 3]
@@ -339,13 +348,15 @@ def _apply_moment_(members: F32, basis: F32, image: F32) -> None:
 def _turn_(rows: F32, vectors: F64, scratch: F32) -> None:
     """``rows = vectors^T rows``."""
     r, d = rows.shape
-    scratch[:, :] = np.float32(0.0)
     for a in range(r):
+        for j in range(d):
+            scratch[a, j] = np.float32(0.0)
         for b in range(r):
             s = np.float32(vectors[b, a])
             for j in range(d):
                 scratch[a, j] += s * rows[b, j]
-    rows[:, :] = scratch
+    for a in range(r):
+        copy_(scratch[a], rows[a])
 
 
 @kernel("void(float32[:, ::1], float64)", fastmath=FAST)
@@ -454,9 +465,12 @@ def rebuild_atom_(members: Codes, links: I32, atoms: Atoms, slot: Int, rotation:
     """
     x = np.empty(members.code.shape[1], np.float32)
     total = atoms.total[slot]
-    total[:] = 0.0
-    atoms.basis[slot, :, :] = np.float32(0.0)
-    atoms.strength[slot, :] = 0.0
+    for j in range(total.shape[0]):
+        total[j] = 0.0
+    for a in range(atoms.basis.shape[1]):
+        atoms.strength[slot, a] = 0.0
+        for j in range(total.shape[0]):
+            atoms.basis[slot, a, j] = np.float32(0.0)
     row = np.int64(atoms.links[slot, FIRST])
     while row >= 0:
         load_row_(members, row, x)

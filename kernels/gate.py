@@ -66,7 +66,8 @@ def best_member_(
     score, slot
         ``(-inf, -1)`` if there is none.
     """
-    heap = np.full(1, np.float32(-np.inf), np.float32)
+    heap = np.empty(1, np.float32)
+    heap[0] = np.float32(-np.inf)
     buffer = np.empty(_BUFFER, np.int64)
     uppers = np.empty(_BUFFER, np.float32)
     best, winner = -np.inf, np.int64(-1)

@@ -24,7 +24,7 @@ import llvmlite
 import numba
 import numpy as np
 import numpy.typing as npt
-from numba.core import config
+from numba.core import config, sigutils
 from numba.core.errors import NumbaError
 
 __all__ = [
@@ -85,6 +85,10 @@ class Kernel:
         """Compile (or load from the cache) the declared specialisation."""
         if not JIT_DISABLED:
             self.function.compile(self.signature)
+
+    def declared(self) -> tuple[Any, Any]:
+        """Argument types and return type of the signature."""
+        return sigutils.normalize_signature(self.signature)  # type: ignore[no-any-return]
 
 
 REGISTRY: dict[str, Kernel] = {}

@@ -38,6 +38,8 @@ from rsm_fast.kernels.rows import (
 )
 
 __all__ = [
+    "centre_rows_",
+    "copy_",
     "dequantize_row_",
     "encode_row_",
     "encode_rows_",
@@ -67,6 +69,18 @@ def squared_norm(x: F32) -> Real:
         value = np.float64(x[j])
         total += value * value
     return total
+
+
+@kernel("void(float32[::1], float32[::1])")
+def copy_(x: F32, out: F32) -> None:
+    """Copy a vector; a slice assignment would cost ten times as much to compile.
+
+    Parameters
+    ----------
+    x, out : float32[n]
+    """
+    for j in range(x.shape[0]):
+        out[j] = x[j]
 
 
 @kernel("UniTuple(float64, 2)(float32[::1], int8[::1])", fastmath=FAST)
@@ -138,7 +152,7 @@ def encode_row_(
     block, lane = row >> 2, row & 3
     scale, error = quantize_row_(x, code[row])
     if vec.shape[0] > 0:
-        vec[row, :] = x
+        copy_(x, vec[row])
     else:
         dequantize_row_(code[row], np.float32(scale), x)
         error = 1e-7 * math.sqrt(squared_norm(x))
@@ -183,9 +197,9 @@ def encode_rows_(
     x = np.empty(code.shape[1], np.float32)
     for row in range(start, stop):
         if source.shape[0] > 0:
-            x[:] = source[row - start]
+            copy_(source[row - start], x)
         elif vec.shape[0] > 0:
-            x[:] = vec[row]
+            copy_(vec[row], x)
         else:
             dequantize_row_(code[row], fit[row >> 2, SCALE, row & 3], x)
         encode_row_(vec, code, fit, head, head_fit, limits, row, x, rotation)

@@ -231,7 +231,9 @@ def search_(
     found = 0
     if k == 0:
         return found
-    heap = np.full(k, np.float32(-np.inf), np.float32)
+    heap = np.empty(k, np.float32)
+    for c in range(k):
+        heap[c] = np.float32(-np.inf)
     buffer = np.empty(_BUFFER, np.int64)
     uppers = np.empty(_BUFFER, np.float32)
     exact = np.empty(_BUFFER, np.float64)
@@ -303,7 +305,8 @@ def topk_rows(
     int
         How many there are.
     """
-    q_limits[:] = limits
+    for item in range(4):
+        q_limits[item] = limits[item]
     encode_row_(q_vec, q_code, q_fit, q_head, q_head_fit, q_limits, 0, x, rotation)
     table = Codes(vec, code, fit, head, head_fit, limits)
     source = Codes(q_vec, q_code, q_fit, q_head, q_head_fit, q_limits)

@@ -1,0 +1,1 @@
+"""Speed of the kernels and of the vector side, against named peers in the same run."""

@@ -1,0 +1,272 @@
+"""Each kernel against its twin. Small enough to run without the JIT and on other targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from rsm_fast.arena import CodeTable, padded
+from rsm_fast.kernels import atoms as atom_kernels
+from rsm_fast.kernels import quantize, scan, topk
+from rsm_fast.kernels.dot_int8 import correction, instruction_set
+from rsm_fast.kernels.jit import JIT_DISABLED
+from rsm_fast.kernels.rows import ERROR, HEAD, HEAD_ERROR, HEAD_SCALE, SCALE, TAIL
+
+EXAMPLES = 10 if JIT_DISABLED else 40
+FLOATS = st.floats(-4, 4, width=32, allow_subnormal=True)
+VECTORS = hnp.arrays(np.float32, st.sampled_from([64, 128]), elements=FLOATS)
+
+
+def unit_rows(count: int, dim: int, seed: int, *, spread: float = 1.0) -> np.ndarray:
+    """Rows around a few centres, so that cosines are not all near zero."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((max(count // 8, 1), dim))
+    rows = centres[rng.integers(0, len(centres), count)]
+    rows = rows + spread * rng.standard_normal((count, dim))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def orthonormal(rows: int, dim: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.linalg.qr(rng.standard_normal((dim, dim)))[0][:rows].astype(np.float32)
+
+
+def table_of(vectors: np.ndarray, *, rotated: bool = False, floats: bool = True) -> CodeTable:
+    table = CodeTable(vectors.shape[1], with_vectors=floats)
+    table.grow(len(vectors))
+    wide = np.zeros((len(vectors), table.width), np.float32)
+    wide[:, : vectors.shape[1]] = vectors
+    table.encode(0, wide)
+    if rotated:
+        rotation = orthonormal(HEAD, table.width, 5)
+        table.set_rotation(rotation, len(vectors), error=1e-4, skew=1e-5)
+    return table
+
+
+def truth(table: CodeTable, n: int) -> np.ndarray:
+    """What a table holds: its vectors, or the dequantised codes."""
+    if table.with_vectors:
+        return table.columns.vec[:n].copy()
+    scales = table.columns.fit[:, SCALE].reshape(-1)[:n]
+    codes = table.columns.code[:n]
+    return np.array([oracles.dequantize(c, s) for c, s in zip(codes, scales, strict=True)])
+
+
+def scratch(table: CodeTable) -> tuple[np.ndarray, ...]:
+    heads = len(table.rotation)
+    return (
+        np.zeros((4, table.width), np.float32),
+        np.zeros((4, table.width), np.int8),
+        np.zeros((1, 2, 4), np.float32),
+        np.zeros((4 if heads else 0, HEAD), np.int8),
+        np.zeros((1, 3, 4), np.float32),
+        np.zeros(4),
+    )
+
+
+def top(table, n, x, k, mask=None, floor=-np.inf):
+    scores, rows, work = np.empty(k), np.empty(k, np.int64), np.zeros(4, np.int64)
+    allowed = np.ones(n, np.uint8) if mask is None else mask
+    wide = np.zeros(table.width, np.float32)
+    wide[: len(x)] = x
+    found = topk.topk_rows(
+        *table.columns, *scratch(table), n, wide, table.rotation, allowed, floor, scores, rows, work
+    )
+    return list(zip(rows[:found].tolist(), scores[:found].tolist(), strict=True)), work
+
+
+def test_correction_is_exact() -> None:
+    query = np.random.default_rng(0).integers(-127, 128, 1024).astype(np.int8)
+    biased = instruction_set().startswith("vnni")
+    assert correction(query) == oracles.correction(query, biased)
+
+
+@given(VECTORS)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_quantisation_matches_its_twin(x: np.ndarray) -> None:
+    code = np.zeros(len(x), np.int8)
+    scale, error = quantize.quantize_row_(x, code)
+    _, wanted_scale, _ = oracles.quantize(x)
+    assert scale == pytest.approx(wanted_scale, rel=1e-6)
+    assert np.abs(code.astype(int)).max(initial=0) <= 127
+    left = np.linalg.norm(x.astype(np.float64) - scale * code)
+    assert error == pytest.approx(left, rel=1e-6, abs=1e-12)
+    half = scale / 2 * (1 + 1e-5)  # rounded to the nearest code, in float32
+    assert (np.abs(x - np.float64(scale) * code) <= half + 1e-30).all()
+    assert quantize.squared_norm(x) == pytest.approx(oracles.squared_norm(x), rel=1e-12)
+
+
+@pytest.mark.parametrize("dim", [64, 384, 1024])
+def test_f11_any_unit_vector_survives_its_codes(dim: int) -> None:
+    rng = np.random.default_rng(dim)
+    one_hot = np.eye(dim, dtype=np.float32)[[0, dim // 2, dim - 1]]
+    small = rng.standard_normal((50, dim)).astype(np.float32)
+    rows = np.concatenate([small / np.linalg.norm(small, axis=1, keepdims=True), one_hot])
+    table = table_of(rows, floats=False)
+    back = truth(table, len(rows))[:, :dim]
+    cosines = np.sum(back * rows, axis=1) / np.linalg.norm(back, axis=1)
+    assert cosines.min() >= 0.99
+    assert cosines[-3:] == pytest.approx([1.0] * 3)
+
+
+@pytest.mark.parametrize("floats", [True, False])
+def test_stored_errors_and_tails_cover_the_truth(floats: bool) -> None:
+    rows = unit_rows(40, 128, 3)
+    rows[7] = 0.0
+    rows[8] *= np.float32(1e-3)
+    table = table_of(rows, rotated=True, floats=floats)
+    held = truth(table, 40)
+    columns = table.columns
+    for row in range(40):
+        block, lane = row // 4, row % 4
+        decoded = columns.fit[block, SCALE, lane] * columns.code[row].astype(np.float64)
+        assert np.linalg.norm(held[row] - decoded) <= columns.fit[block, ERROR, lane]
+        norm, inside, outside = oracles.encoded(held[row], table.rotation)
+        head = columns.head_fit[block, HEAD_SCALE, lane] * columns.head[row].astype(np.float64)
+        projected = table.rotation.astype(np.float64) @ held[row]
+        assert np.linalg.norm(projected - head) <= columns.head_fit[block, HEAD_ERROR, lane]
+        assert outside <= columns.head_fit[block, TAIL, lane]
+        assert norm <= table.limits[0]
+        assert inside <= table.limits[1] + columns.head_fit[block, HEAD_ERROR, lane]
+
+
+def test_centring_matches_its_twin() -> None:
+    raw = unit_rows(30, 70, 1)
+    mean = raw[3].copy()
+    out = np.zeros((30, padded(70)), np.float32)
+    quantize.centre_rows_(raw, mean, out)
+    np.testing.assert_allclose(out[:, :70], oracles.centred(raw, mean), atol=1e-7)
+    assert not out[3].any()
+
+
+def test_exact_dot_is_bit_equal_to_its_twin() -> None:
+    rows = unit_rows(23, 384, 2)
+    x = unit_rows(1, 384, 9)[0]
+    table = table_of(rows)
+    wanted = oracles.exact_dots(rows, x)
+    out = np.empty(23)
+    topk.exact_dots_(table.columns, np.arange(23), 23, x, out)
+    assert (out == wanted).all()
+    assert topk.exact_dot(table.columns, 4, x) == wanted[4]
+    coded = table_of(rows, floats=False)
+    decoded = truth(coded, 23)
+    topk.exact_dots_(coded.columns, np.arange(23), 23, x, out)
+    assert (out == oracles.exact_dots(decoded, x)).all()
+
+
+@given(st.floats(-2, 2))
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_thresholds_are_only_rounded_down(value: float) -> None:
+    below = float(topk.float32_below(value))
+    assert value - 1e-6 <= below <= oracles.float32_below(value)
+
+
+@given(
+    count=st.integers(1, 70),
+    k=st.integers(0, 80),
+    dim=st.sampled_from([64, 100]),
+    seed=st.integers(0, 1000),
+    rotated=st.booleans(),
+    floats=st.booleans(),
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_topk_matches_its_twin(
+    count: int, k: int, dim: int, seed: int, rotated: bool, floats: bool
+) -> None:
+    rows = unit_rows(count, dim, seed)
+    rows[count // 2 :: 3] = rows[0]  # ties
+    rng = np.random.default_rng(seed)
+    rotated = rotated and padded(dim) >= HEAD
+    table = table_of(rows, rotated=rotated, floats=floats)
+    held = truth(table, count)
+    mask = (rng.random(count) < 0.8).astype(np.uint8)
+    for x in (rows[0], rows[-1], unit_rows(1, dim, seed + 1)[0]):
+        wide = np.zeros(table.width, np.float32)
+        wide[:dim] = x
+        found, _ = top(table, count, x, k, mask)
+        assert found == oracles.top_rows(held, wide, k, mask)
+        found, _ = top(table, count, x, k, mask, floor=0.5)
+        assert found == oracles.top_rows(held, wide, k, mask, floor=0.5)
+
+
+def test_topk_is_exact_when_every_row_is_a_candidate() -> None:
+    """More candidates than the buffer holds: all at the same distance."""
+    count = 150 if JIT_DISABLED else 5000
+    rng = np.random.default_rng(4)
+    x = np.zeros(128, np.float32)
+    x[0] = 1.0
+    rows = rng.standard_normal((count, 128)).astype(np.float32)
+    rows[:, 0] = 0.0
+    rows *= np.sqrt(0.75) / np.linalg.norm(rows, axis=1, keepdims=True)
+    rows[:, 0] = 0.5 + 1e-7 * rng.standard_normal(count)
+    for rotated in (False, True):
+        table = table_of(rows, rotated=rotated)
+        found, work = top(table, count, x, 9)
+        assert found == oracles.top_rows(rows, x, 9)
+        assert work[0] == count
+        assert work[3] <= count
+
+
+def test_mean_is_bit_equal_to_its_twin() -> None:
+    members = unit_rows(17, 384, 6)
+    total = np.add.accumulate(members.astype(np.float64))[-1]
+    mean = np.empty(384, np.float32)
+    atom_kernels.update_mean_(total, mean)
+    assert (mean == oracles.mean_of(members)).all()
+    atom_kernels.update_mean_(np.zeros(384), mean)
+    assert not mean.any()
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_jacobi_matches_its_twin(size: int) -> None:
+    half = np.random.default_rng(size).standard_normal((size, size))
+    matrix = half @ half.T
+    values, vectors = oracles.eigen(matrix)
+    work, found = matrix.copy(), np.empty((size, size))
+    atom_kernels.jacobi_(work, found)
+    np.testing.assert_allclose(np.diag(work), values, atol=1e-12 * values[0])
+    np.testing.assert_allclose(np.abs(found), np.abs(vectors), atol=1e-9)
+
+
+@pytest.mark.parametrize(("members", "rank"), [(1, 1), (3, 4), (4, 4), (12, 1), (30, 4)])
+def test_bases_match_their_twin(members: int, rank: int) -> None:
+    rows = unit_rows(members, 128, members, spread=0.6)
+    rows = (rows + 2 * rows[0]) / np.linalg.norm(rows + 2 * rows[0], axis=1, keepdims=True)
+    rows = rows.astype(np.float32)
+    vectors, strength = oracles.basis_of(rows, rank)
+    basis, found = np.zeros((rank, 128), np.float32), np.zeros(rank)
+    for row in rows:
+        atom_kernels.brand_update_(basis, found, row)
+    np.testing.assert_allclose(basis @ basis.T, np.diag(found > 0), atol=2e-5)
+    if members <= rank:  # Brand's update is exact up to its rank
+        np.testing.assert_allclose(found[:members], strength, rtol=1e-4, atol=1e-5)
+    atom_kernels.refresh_basis_(rows, basis, found, 2e-6, 300)
+    chord = np.sqrt(max(0.0, 2 - 2 * abs(basis[0].astype(float) @ vectors[0])))
+    assert chord <= 3e-4  # float32 of a dot near 1; the residual test below is the sharp one
+    residual = rows.T.astype(float) @ (rows.astype(float) @ basis[0]) - strength[0] * basis[0]
+    assert np.linalg.norm(residual) <= 5e-6 * strength[0]
+    kept = min(rank, members)
+    np.testing.assert_allclose(found[:kept], strength[:kept], rtol=1e-3, atol=1e-5)
+
+
+def test_scores_of_all_rows_match_their_twins() -> None:
+    rows = unit_rows(37, 100, 8)
+    alive = np.ones(37, np.uint8)
+    alive[5] = 0
+    for floats in (True, False):
+        table = table_of(rows, floats=floats)
+        x = np.zeros(table.width, np.float32)
+        x[:100] = rows[3]
+        out = np.empty(40, np.float32)
+        scan.dense_scores_(*table.columns, 37, alive, x, out)
+        wanted = oracles.dense_scores(truth(table, 37), x, alive)
+        np.testing.assert_allclose(out[:37], wanted, atol=2e-6)
+    bases = np.array([orthonormal(3, 128, k) for k in range(5)])
+    found = np.empty(5, np.float32)
+    x = unit_rows(1, 128, 4)[0]
+    scan.subspace_scores_(bases, 5, x, found)
+    np.testing.assert_allclose(found, oracles.subspace_scores(bases, x), atol=1e-6)
