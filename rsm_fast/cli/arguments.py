@@ -235,6 +235,19 @@ def _add_care(command: Any) -> None:
 def _add_machine(command: Any) -> None:
     """Commands about this machine: kernels, models, health, servers."""
     command(
+        "mcp",
+        "serve a store to agents over MCP",
+        "Tools: remember, recall, search, forget, stats. It speaks over standard input and output\n"
+        "or, with --http, at http://127.0.0.1:PORT/mcp. Needs the extra `mcp`. With -n that\n"
+        "namespace is served and no other can be read.",
+        "rsm-fast mcp --store agent.rsm\nrsm-fast mcp --store agent.rsm -n acme/user-7 --http",
+        _option("--store", metavar="STORE", required=True, help="file of the store"),
+        _flag("--http", help="streamable HTTP on the loopback address instead"),
+        _option("--port", type=int, default=8765, metavar="N", help="where (default: 8765)"),
+        _namespace,
+        _embedder,
+    )
+    command(
         "warmup",
         "compile the kernels and keep them",
         "Worth a line in a Dockerfile: the first call of each process is fast afterwards.",

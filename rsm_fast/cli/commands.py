@@ -237,6 +237,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "forget": care.forget,
     "purge": care.purge,
     "compact": care.compact,
+    "mcp": machine.serve_mcp,
     "warmup": machine.warmup,
     "doctor": machine.doctor,
 }

@@ -11,7 +11,7 @@ from rsm_fast._version import __version__
 from rsm_fast.cli.output import duration, json_document, line, remark, table
 from rsm_fast.errors import RSMError
 
-__all__ = ["doctor", "warmup"]
+__all__ = ["doctor", "serve_mcp", "warmup"]
 
 _DONE, _ERROR = 0, 1
 _PACKAGES = (
@@ -43,6 +43,17 @@ def warmup(arguments: Namespace) -> int:
         remark("rsm-fast: warning: no cache folder can be written, each process compiles anew")
     else:
         line(f"kept in {folder}")
+    return _DONE
+
+
+def serve_mcp(arguments: Namespace) -> int:
+    """Serve a store over MCP until the client goes away."""
+    from rsm_fast.integrations.mcp import MemoryServer, serve
+
+    server = MemoryServer(
+        arguments.store, namespace=arguments.namespace, embedder=arguments.embedder
+    )
+    serve(server, transport="http" if arguments.http else "stdio", port=arguments.port)
     return _DONE
 
 
