@@ -37,6 +37,7 @@ from rsm_fast.store.records import (
 )
 from rsm_fast.store.schema import check_identity, check_objects
 from rsm_fast.store.snapshots import read_snapshot, remove_snapshots, snapshot_path
+from rsm_fast.store.wal import lost_commits
 from rsm_fast.store.writer import Writer
 
 __all__ = ["Finding", "find", "put_right"]
@@ -137,6 +138,8 @@ class _Inspection:
             yield Finding(
                 "file", None, f"mode is {mode:04o}: others may read the memory", "set mode 0600"
             )
+        if lost := lost_commits(Path(f"{self.path}-wal")):
+            yield Finding("wal", None, f"{lost} transactions stand behind a damaged frame", "")
 
     def schema(self) -> Iterator[Finding]:
         try:

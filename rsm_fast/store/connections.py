@@ -7,6 +7,7 @@ import os
 import secrets
 import sqlite3
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from rsm_fast.errors import (
 from rsm_fast.store.failures import mapped
 from rsm_fast.store.points import reach
 from rsm_fast.store.schema import VERSION, check_identity, check_objects, migrate
+from rsm_fast.store.wal import lost_commits
 
 __all__ = ["Connections", "Synchronous", "copy_into"]
 
@@ -252,6 +254,13 @@ class Connections:
             raise StoreError(
                 f"{where}: may not be written; change its permissions, or open it with "
                 "read_only=True"
+            )
+        if lost := lost_commits(Path(f"{path}-wal")):
+            warnings.warn(
+                f"{where}: its write-ahead log is damaged, and {lost} transactions behind the "
+                "damage cannot be used; the store opens at the last whole state before it",
+                RuntimeWarning,
+                stacklevel=5,
             )
         with mapped(path):
             connection = self._connect()

@@ -65,6 +65,7 @@ class _Compiler:
         if not isinstance(key, str):
             raise InvalidInputError(f"where: expected text as keys, got {key!r}")
         place = f"where[{key!r}]"
+        _text(key, place)
         if key == "timestamp":
             return self.timestamp(wanted, place)
         if key in ("role", "session", "id"):
