@@ -30,8 +30,8 @@ class ModelInfo:
         ``owner/name`` on the hub; None for a model that comes as a Python package.
     onnx_file : str
         Path of the ONNX file in the repository.
-    dim : int
-        Length of a vector.
+    dim, heads : int
+        Length of a vector; attention heads.
     pooling : {"cls", "mean"}
         How token vectors become one.
     query_instruction : str
@@ -51,6 +51,7 @@ class ModelInfo:
     repository: str | None
     onnx_file: str
     dim: int
+    heads: int
     pooling: Pooling
     query_instruction: str
     max_length: int
@@ -59,12 +60,13 @@ class ModelInfo:
     sha256: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def _bge(name: str, dim: int, instruction: str) -> ModelInfo:
+def _bge(name: str, dim: int, heads: int, instruction: str) -> ModelInfo:
     return ModelInfo(
         name=name,
         repository=f"BAAI/{name}",
         onnx_file="onnx/model.onnx",
         dim=dim,
+        heads=heads,
         pooling="cls",
         query_instruction=instruction,
         max_length=512,
@@ -81,6 +83,7 @@ MODELS: Final = MappingProxyType(
                 repository=None,
                 onnx_file="model.onnx",
                 dim=384,
+                heads=12,
                 pooling="mean",
                 query_instruction="",
                 max_length=512,
@@ -92,10 +95,10 @@ MODELS: Final = MappingProxyType(
                     }
                 ),
             ),
-            _bge("bge-small-en-v1.5", 384, _BGE_ENGLISH),
-            _bge("bge-base-en-v1.5", 768, _BGE_ENGLISH),
-            _bge("bge-large-en-v1.5", 1024, _BGE_ENGLISH),
-            _bge("bge-small-zh-v1.5", 512, _BGE_CHINESE),
+            _bge("bge-small-en-v1.5", 384, 12, _BGE_ENGLISH),
+            _bge("bge-base-en-v1.5", 768, 12, _BGE_ENGLISH),
+            _bge("bge-large-en-v1.5", 1024, 16, _BGE_ENGLISH),
+            _bge("bge-small-zh-v1.5", 512, 8, _BGE_CHINESE),
         )
     }
 )

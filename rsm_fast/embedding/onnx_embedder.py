@@ -220,6 +220,26 @@ class OnnxEmbedder:
         """Tokens of a text for this model, without the special ones of its template."""
         return self._counter()(text)
 
+    def token_ids(self, text: str) -> list[int]:
+        """Ids that the model is fed: special tokens around the text, cut to the window."""
+        template = self._template()
+        room = self._spec.max_length - template.specials
+        encode = self._encoder()
+        # A text far over the window is tokenised only as far as needed: a prefix that ends
+        # at white space has the tokens that the whole text begins with.
+        size = max(room, 1) * _CHARACTERS_PER_TOKEN
+        while True:
+            part = _prefix(text, size)
+            body = encode(part)
+            if len(body) > room:
+                with self._counts:
+                    self._truncated += 1
+                break
+            if len(part) == len(text):
+                break
+            size *= 4
+        return [*template.before, *body[:room], *template.after]
+
     def cache_stats(self) -> dict[str, int]:
         """Hits, misses, rows and bytes of the cache of repeated texts."""
         cache = self._cache
@@ -260,8 +280,8 @@ class OnnxEmbedder:
         if not missing:
             return
         session = self._open()
-        inputs = [self._ids(text) for _, text, _ in missing]
-        groups = group_by_length([len(ids) for ids in inputs], alone=self._alone)
+        inputs = [self.token_ids(text) for _, text, _ in missing]
+        groups = group_by_length([len(ids) for ids in inputs], alone=self._alone or session.single)
 
         def run(group: list[int]) -> None:
             vectors = self._run(session, [inputs[index] for index in group])
@@ -300,26 +320,6 @@ class OnnxEmbedder:
             return output[:, 0]
         # By each text's own length, so that padding cannot change a bit of it.
         return [row[: len(tokens)].mean(axis=0) for row, tokens in zip(output, inputs, strict=True)]
-
-    def _ids(self, text: str) -> list[int]:
-        """Token ids with the template's special tokens, cut to the model's window."""
-        template = self._template()
-        room = self._spec.max_length - template.specials
-        encode = self._encoder()
-        # A text far over the window is tokenised only as far as needed: a prefix that ends
-        # at white space has the tokens that the whole text begins with.
-        size = max(room, 1) * _CHARACTERS_PER_TOKEN
-        while True:
-            part = _prefix(text, size)
-            body = encode(part)
-            if len(body) > room:
-                with self._counts:
-                    self._truncated += 1
-                break
-            if len(part) == len(text):
-                break
-            size *= 4
-        return [*template.before, *body[:room], *template.after]
 
     def _open(self) -> Session:
         """Session of this process; a fork drops the parent's."""

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from rsm_fast.embedding.hashing import HashingEmbedder
 from rsm_fast.embedding.protocol import CallableEmbedder, Embedder, EmbedFunction
+from rsm_fast.embedding.spec import default_model
 from rsm_fast.errors import InvalidInputError
 
 __all__ = ["EmbedderLike", "as_embedder"]
@@ -43,7 +44,7 @@ def as_embedder(
         If its files are missing or damaged.
     """
     if value is None:
-        return open_model("minilm")
+        return open_model(default_model())
     if isinstance(value, str | os.PathLike):
         return open_model(value)
     if callable(getattr(value, "embed_passages", None)):

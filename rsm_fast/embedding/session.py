@@ -77,6 +77,8 @@ class Session:
         Name of the one output that is fetched.
     pooled : bool
         Whether that output is one vector a text (2-D), not one a token (3-D).
+    single : bool
+        Whether the model takes one text at a time.
     dim : int or None
         Last dimension of the output; None where the file leaves it open.
     """
@@ -128,7 +130,9 @@ class Session:
     def _read_inputs(self) -> dict[str, Any]:
         known = (_IDS, _MASK, _TYPES, _POSITIONS)
         inputs = {}
+        self.single = False
         for item in self._session.get_inputs():
+            self.single |= item.name == _IDS and item.shape[:1] == [1]
             if item.name not in known or item.type not in _INTEGERS:
                 raise ModelFileError(
                     f"{self.path}: expected inputs {', '.join(known)} of int64 or int32 (a "

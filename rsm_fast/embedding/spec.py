@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from rsm_fast.embedding.models import MODELS, ModelInfo, Pooling, model_info
 from rsm_fast.embedding.onnxfile import summarise
@@ -22,10 +22,12 @@ from rsm_fast.modelfiles import (
     packaged_file,
 )
 
-__all__ = ["ModelSpec", "resolve_model"]
+__all__ = ["INT8_SUFFIX", "ModelSpec", "default_model", "optimized_folder", "resolve_model"]
 
 _ONNX_PLACES = ("onnx/model.onnx", "model.onnx", "onnx/model_int8.onnx", "model_int8.onnx")
 _DEFAULT_LENGTH = 512
+INT8_SUFFIX: Final = "-int8"
+"""Appended to a model's name: its true-int8 version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,12 @@ def resolve_model(
 def _find(model: str | os.PathLike[str], tokenizer: str | os.PathLike[str] | None) -> ModelSpec:
     if model == "minilm":
         return _packaged()
+    if (
+        isinstance(model, str)
+        and model.removesuffix(INT8_SUFFIX) in MODELS
+        and (model.endswith(INT8_SUFFIX))
+    ):
+        return _optimized(model.removesuffix(INT8_SUFFIX))
     path = Path(model)
     if path.exists():
         return _local(path, Path(tokenizer) if tokenizer is not None else None)
@@ -128,6 +136,27 @@ def _find(model: str | os.PathLike[str], tokenizer: str | os.PathLike[str] | Non
     if isinstance(model, str) and os.sep not in model and not model.endswith(".onnx"):
         model_info(model)  # raises, listing the names
     raise ModelFileError(f"{path}: expected a folder with a model or an .onnx file, got nothing")
+
+
+def optimized_folder(name: str) -> Path:
+    """Where ``model optimize`` puts the true-int8 version of a model."""
+    return models_folder() / f"{name}{INT8_SUFFIX}"
+
+
+def default_model() -> str:
+    """``"minilm-int8"`` where it was made, else ``"minilm"``."""
+    made = (optimized_folder("minilm") / "model.onnx").is_file()
+    return f"minilm{INT8_SUFFIX}" if made else "minilm"
+
+
+def _optimized(base: str) -> ModelSpec:
+    folder = optimized_folder(base)
+    if not (folder / "model.onnx").is_file():
+        raise ModelFileError(
+            f"{folder / 'model.onnx'}: the int8 version of {base} is not on this machine; run: "
+            f"rsm-fast model optimize {base} (needs pip install 'rsm-fast[convert]')"
+        )
+    return replace(_local(folder, None), name=f"{base}{INT8_SUFFIX}")
 
 
 def _packaged() -> ModelSpec:
