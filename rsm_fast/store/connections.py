@@ -58,6 +58,8 @@ class Connections:
         self._closed = False
         self._forked = False
         if path is not None:
+            if path in _tainted:
+                raise StoreError(_forked_in_use(path))
             self._prepare_file(path)
         else:
             with mapped(None):
@@ -169,10 +171,7 @@ class Connections:
         if self._closed:
             raise StoreClosedError(f"{self._where()}: is closed; open it again")
         if self._forked:
-            raise StoreError(
-                f"{self._where()}: the process forked while this store was in use; "
-                "open the store again in the child"
-            )
+            raise StoreError(_forked_in_use(self.path))
 
     def _close_idle(self) -> None:
         for connection in self._idle:
@@ -300,6 +299,7 @@ class Connections:
         """Go on; in the child, refuse to work where a connection had to stay open."""
         if in_child and self.path is not None and (self._lent or self._writer is not None):
             self._forked = True
+            _tainted.add(self.path)
             _ABANDONED.extend(self._idle)
             if self._writer is not None:
                 _ABANDONED.append(self._writer)
@@ -309,7 +309,15 @@ class Connections:
 
 _OPEN: weakref.WeakSet[Connections] = weakref.WeakSet()
 _ABANDONED: list[sqlite3.Connection] = []  # inherited by a fork: must not even be closed
+_tainted: set[Path] = set()  # stores whose locks this process has from its parent, but not really
 _frozen: list[Connections] = []
+
+
+def _forked_in_use(path: Path | None) -> str:
+    return (
+        f"store {path}: the process forked while this store was in use, so this child may not "
+        "touch it; fork outside of transactions, or start a new process instead"
+    )
 
 
 def _before_fork() -> None:

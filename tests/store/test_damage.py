@@ -1,0 +1,381 @@
+"""Damaged, foreign and read-only files: an error or a right answer, never a wrong one."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rsm_fast.errors import CorruptStoreError, RSMError, StoreError
+from rsm_fast.store import Store
+from rsm_fast.store.schema import VERSION
+
+
+def everything(path: Path) -> tuple[list, bytes]:
+    """Findings and content, through every way of reading."""
+    with Store.open(path) as store:
+        findings = store.check()
+        content = b"".join(store.export())
+        with store.read() as reader:
+            for record in reader.namespaces():
+                pks = reader.columns(record.id, 8).pk.tolist()
+                content += repr(reader.pieces(record.id, pks)).encode()
+                content += repr(reader.eligible_chunks(record.id, where={"step": 1})).encode()
+                content += repr(reader.superseded(record.id)).encode()
+        return findings, content
+
+
+def place(data: bytes, path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    path.write_bytes(data)
+    path.chmod(0o600)
+
+
+@pytest.fixture
+def whole(path, namespace, new_turn, add_turns) -> bytes:
+    """The bytes of a small store that has a bit of everything."""
+    with Store.open(path) as store:
+        for key in ("a", "b"):
+            ns = namespace(store, key)
+            turns = [
+                new_turn(
+                    f"{n}", f"Moved to Lisbon {n} times", metadata='{"step": 1}' if n else None
+                )
+                for n in range(12)
+            ]
+            with store.write() as writer:
+                keys = add_turns(writer, ns, *turns)
+                writer.supersede(ns, keys[0][0], keys[3][0])
+                writer.delete_chunks(ns, [keys[5][1]])
+                writer.delete_turns(ns, [keys[5][0]])
+                writer.put_array(ns, "centre", np.ones(8, np.float32))
+        with store.write() as writer:
+            writer.set_atoms(ns, [(keys[1][1], 4)])
+    assert not Path(f"{path}-wal").exists()
+    return path.read_bytes()
+
+
+def outcome(damaged: bytes, path: Path, content: bytes) -> str:
+    place(damaged, path)
+    try:
+        findings, read = everything(path)
+    except RSMError:
+        return "error"
+    if findings:
+        return "found"
+    return "same" if read == content else "wrong"
+
+
+def test_f34_a_flipped_bit_is_noticed_or_harmless(whole, path):
+    findings, content = everything(path)
+    assert findings == []
+    chance = random.Random(34)
+    outcomes = {"error": 0, "found": 0, "same": 0, "wrong": 0}
+    for _ in range(400):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        outcomes[outcome(bytes(damaged), path, content)] += 1
+    assert outcomes["wrong"] == 0
+    assert outcomes["error"] > 10
+
+
+@pytest.mark.parametrize("needle", [b"Lisbon 7", b'"step": 1', b"user"])
+def test_f34_a_flipped_letter_is_noticed_where_sqlite_does_not(whole, path, needle):
+    at = whole.index(needle)
+    place(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], path)
+    with sqlite3.connect(path) as plain:
+        assert plain.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    plain.close()
+    with Store.open(path) as store:
+        findings = store.check()
+        assert [finding.table for finding in findings] == ["turns"]
+        assert findings[0].remedy == ""
+        with store.read() as reader:
+            ns = findings[0].key >> 40
+            with pytest.raises(CorruptStoreError, match="doctor"):
+                list(reader.all_turns(ns))
+
+
+def test_f34_a_cut_file_is_noticed(whole, path):
+    _, content = everything(path)
+    for size in (0, 1, 15, 16, 100, 1000, 4096, 5000, len(whole) // 2, len(whole) - 1):
+        assert outcome(whole[:size], path, content) in ("error", "found"), size
+
+
+def test_f34_repair_rebuilds_what_can_be_derived(whole, path):
+    with Store.open(path) as store:
+        with store.read() as reader:
+            ns = reader.namespace("a").id
+            pks = reader.columns(ns, 8).pk.tolist()
+    with sqlite3.connect(path) as plain:
+        plain.execute("UPDATE features SET vector = zeroblob(32) WHERE chunk = ?", (pks[0],))
+        plain.execute("DELETE FROM features WHERE chunk = ?", (pks[1],))
+        plain.execute("UPDATE chunks SET tokens = 999 WHERE pk = ?", (pks[2],))
+        plain.execute("DELETE FROM chunk_turns WHERE chunk = ?", (pks[3],))
+        plain.execute("INSERT INTO chunk_turns VALUES (?, 77)", ((ns << 40) + 1,))
+        plain.execute("UPDATE arrays SET data = zeroblob(32) WHERE namespace = ?", (ns,))
+        plain.execute("UPDATE tombstones SET digest = zeroblob(20) WHERE namespace = ?", (ns,))
+        plain.execute("INSERT INTO changes VALUES (?, 99999, 5)", (ns,))
+        plain.execute("INSERT INTO snapshots VALUES (?, 1, zeroblob(16), 5)", (ns,))
+        plain.execute("INSERT INTO staged_vectors VALUES (?, zeroblob(32), 5)", (pks[4],))
+    plain.close()
+    path.chmod(0o644)
+    with Store.open(path) as store:
+        tables = {finding.table for finding in store.check()}
+        assert tables == {
+            "arrays", "changes", "chunk_turns", "chunks", "features", "file", "snapshots",
+            "staged_vectors", "tombstones",
+        }  # fmt: skip
+        assert all(finding.remedy for finding in store.check())
+        assert store.repair() == []
+        assert store.check() == []
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with store.read() as reader:
+            assert [chunk.pk for chunk in reader.open_chunks(ns)] == pks[:2]
+            assert [turn.id for turn in reader.unchunked_turns(ns)] == ["2"]
+            assert reader.chunks(ns, [pks[0]])[0].analyser == 0
+            assert reader.changes_since(ns, 1, pks[-1]).reload
+            assert [turn.id for turn in reader.all_turns(ns)] == [
+                f"{n}" for n in range(12) if n != 5
+            ]
+
+
+def test_f34_repair_keeps_damaged_texts_unless_told(whole, path):
+    at = whole.index(b"Lisbon 7")
+    place(whole[:at] + b"l" + whole[at + 1 :], path)
+    with Store.open(path) as store:
+        assert [finding.table for finding in store.repair()] == ["turns"]
+        assert store.repair(drop_damaged=True) == []
+        assert b"isbon 7" not in b"".join(store.export(namespace="b")) or (
+            b"isbon 7" not in b"".join(store.export(namespace="a"))
+        )
+
+
+def test_f34_a_damaged_index_is_rebuilt(whole, path):
+    with sqlite3.connect(path) as plain:
+        plain.execute("PRAGMA writable_schema = ON")
+        sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'turns_superseded'"
+        (page,) = plain.execute(sql).fetchone()
+    plain.close()
+    data = bytearray(path.read_bytes())
+    start = (page - 1) * 4096
+    data[start + 3 : start + 5] = b"\0\0"  # the index now has no entries
+    place(bytes(data), path)
+    with Store.open(path) as store:
+        assert "index" in {finding.table for finding in store.check()}
+        assert store.repair() == []
+
+
+@pytest.mark.parametrize("cut", [0.1, 0.35, 0.5, 0.77, 0.999])
+def test_a_cut_log_leaves_an_exact_prefix(path, namespace, new_turn, add_turns, cut):
+    with Store.open(path, synchronous="NORMAL") as store:
+        ns = namespace(store)
+        for number in range(40):
+            with store.write() as writer:
+                add_turns(writer, ns, new_turn(f"{number}"))
+        copy = path.with_name("copy.rsm")
+        shutil.copy(path, copy)
+        log = Path(f"{path}-wal").read_bytes()
+    Path(f"{copy}-wal").write_bytes(log[: int(len(log) * cut)])
+    with Store.open(copy) as store:
+        assert store.check() == []
+        with store.read() as reader:
+            turns = [] if reader.namespace("a") is None else [t.id for t in reader.all_turns(ns)]
+            chunks = list(reader.all_chunks(ns))
+    assert turns == [f"{number}" for number in range(len(turns))]
+    assert len(chunks) == len(turns)
+    assert abs(len(turns) - 40 * cut) < 8
+
+
+def test_f34_a_flipped_bit_in_the_log_is_noticed(path, namespace, new_turn, add_turns):
+    with Store.open(path) as store:
+        ns = namespace(store)
+        for number in range(30):
+            with store.write() as writer:
+                add_turns(writer, ns, new_turn(f"{number}"))
+        original = path.with_name("original.rsm")
+        shutil.copy(path, original)
+        log = Path(f"{path}-wal").read_bytes()
+    chance = random.Random(1)
+    for _ in range(25):
+        at = chance.randrange(32, len(log) - 40_000)
+        place(original.read_bytes(), path)
+        damaged = bytearray(log)
+        damaged[at] ^= 1 << chance.randrange(8)
+        Path(f"{path}-wal").write_bytes(damaged)
+        with pytest.warns(RuntimeWarning, match="log is damaged"):
+            store = Store.open(path)
+        with store, store.read() as reader:
+            if reader.namespace("a") is not None:
+                turns = [turn.id for turn in reader.all_turns(ns)]
+                assert turns == [f"{number}" for number in range(len(turns))]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Store.open(path).close()
+
+
+def test_not_a_store(tmp_path, path):
+    path.write_text("just a text file that is longer than a header " * 10)
+    with pytest.raises(CorruptStoreError, match="not an SQLite database"):
+        Store.open(path)
+    path.unlink()
+    plain = sqlite3.connect(path)
+    plain.execute("CREATE TABLE x (y)")
+    plain.close()
+    with pytest.raises(CorruptStoreError, match="application id"):
+        Store.open(path)
+    with pytest.raises(StoreError, match="folder"):
+        Store.open(tmp_path)
+    with pytest.raises(StoreError, match="folder"):
+        Store.open(tmp_path / "none" / "x.rsm")
+    with pytest.raises(StoreError, match="does not exist"):
+        Store.open(tmp_path / "none.rsm", read_only=True)
+
+
+def test_an_empty_file_is_no_store(path):
+    path.touch()
+    with pytest.raises(CorruptStoreError, match="empty file"):
+        Store.open(path)
+
+
+def test_a_store_of_a_later_version(whole, path):
+    with sqlite3.connect(path) as plain:
+        plain.execute(f"PRAGMA user_version = {VERSION + 1}")
+    plain.close()
+    with pytest.raises(StoreError, match=f"version {VERSION + 1}.*newer rsm_fast"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER evil AFTER INSERT ON turns BEGIN DELETE FROM turns; END",
+        "CREATE VIEW evil AS SELECT * FROM turns",
+        "ALTER TABLE turns ADD COLUMN evil TEXT",
+        "CREATE TABLE evil (x)",
+        "DROP INDEX turns_expiring",
+    ],
+)
+def test_f39_a_crafted_schema_is_refused(whole, path, statement):
+    with sqlite3.connect(path) as plain:
+        plain.execute(statement)
+    plain.close()
+    with pytest.raises(CorruptStoreError, match="evil|turns"):
+        Store.open(path)
+
+
+def test_file_modes(path, namespace):
+    before = os.umask(0)
+    try:
+        with Store.open(path) as store:
+            namespace(store)
+            store.save_snapshot(1, 1, {"x": np.zeros(3)})
+            store.backup(path.with_name("copy.rsm"))
+            for file in path.parent.rglob("*"):
+                mode = stat.S_IMODE(file.stat().st_mode)
+                assert mode == (0o700 if file.is_dir() else 0o600), file
+    finally:
+        os.umask(before)
+
+
+def test_read_only(whole, path, namespace):
+    with Store.open(path, read_only=True) as store:
+        with store.read() as reader:
+            assert len(reader.namespaces()) == 2
+        with pytest.raises(StoreError, match="read-only"):
+            namespace(store, "c")
+    assert path.read_bytes() == whole
+
+
+UNPRIVILEGED = """
+import os, sys
+from rsm_fast.store import Store
+from rsm_fast.errors import StoreError
+os.setuid(65534)
+path = sys.argv[1]
+try:
+    Store.open(path)
+except StoreError as error:
+    assert "read_only=True" in str(error), error
+else:
+    sys.exit("opened for writing")
+with Store.open(path, read_only=True) as store, store.read() as reader:
+    assert len(reader.namespaces()) == 2
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="has to give up root's rights")
+def test_a_file_and_folder_without_permission_to_write(whole, path, repo_root, tmp_path):
+    folder = Path(f"/tmp/rsm-readonly-{os.getpid()}")
+    folder.mkdir()
+    try:
+        shutil.copy(path, folder / "x.rsm")
+        (folder / "x.rsm").chmod(0o444)
+        folder.chmod(0o555)
+        subprocess.run(
+            [sys.executable, "-c", UNPRIVILEGED, str(folder / "x.rsm")],
+            check=True,
+            cwd=repo_root,
+            timeout=60,
+        )
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+DISK_FULL = """
+import resource, sys
+from rsm_fast.errors import StoreError
+from rsm_fast.store import Store, TurnRecord
+store = Store.open(sys.argv[1])
+with store.write() as writer:
+    ns = writer.create_namespace("a", {}).id
+kept = 0
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+for number in range(2000):
+    try:
+        with store.write() as writer:
+            turn = TurnRecord(0, f"{number}", "user", "x" * 3000, 0, 0, True, None, None)
+            writer.insert_turns(ns, [turn])
+        kept = number + 1
+    except StoreError as error:
+        assert "no room" in str(error), error
+        break
+else:
+    sys.exit("the limit was never met")
+with store.read() as reader:
+    assert reader.counts(ns)[0] == kept, (reader.counts(ns), kept)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+with store.write() as writer:
+    turn = TurnRecord(0, "later", "user", "y", 0, 0, True, None, None)
+    writer.insert_turns(ns, [turn])
+assert store.check() == []
+print(kept)
+"""
+
+
+def test_a_full_disk_keeps_what_was_acknowledged(path, repo_root):
+    result = subprocess.run(
+        [sys.executable, "-c", DISK_FULL, str(path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=repo_root,
+        timeout=120,
+    )
+    kept = int(result.stdout)
+    assert kept > 10
+    with Store.open(path) as store, store.read() as reader:
+        assert [turn.id for turn in reader.all_turns(1)] == [f"{n}" for n in range(kept)] + [
+            "later"
+        ]
