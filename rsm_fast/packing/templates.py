@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
 from rsm_fast.errors import InvalidInputError
@@ -38,7 +38,8 @@ REFERENCE: Final = (
 # Examples of what a template prints into its fields, for checking one.
 _DAYS: Final = ("2026-05-03", "2026-05-03 +02:00")
 _ATOMS: Final = ("12", "-")
-_WHO_WORDS: Final = "step -7 item 3 (12 times since 2026-05-03 +02:00)"
+_FILLER: Final = "\N{MIDDLE DOT}"
+_WHO_WORDS: Final = "step -0 item 000 (000 times since 0000-00-00 +00:00) -00:00)"
 
 
 def _pattern(form: str, *, named: bool = False) -> str:
@@ -48,6 +49,16 @@ def _pattern(form: str, *, named: bool = False) -> str:
         if field is not None:
             parts.append(f"(?P<{field}>{_FIELDS[field]})" if named else f"(?:{_FIELDS[field]})")
     return "".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _role(role: str, tail: str) -> str:
+    label = clean_label(role)
+    # Neither the label itself nor its join with what may follow may end it early.
+    for after in (tail, " ("):
+        while (at := (label + after).find(tail)) not in (-1, len(label)):
+            label = label[:at] + _FILLER + label[at + 1 :]
+    return label
 
 
 def _hint(form: str) -> str:
@@ -118,6 +129,8 @@ class Template:
                 self._refuse(attribute, "one line")
         if not self.notice.strip():
             self._refuse("notice", "a line that says what follows")
+        if _FILLER in self.turn:
+            self._refuse("turn", f"a line without {_FILLER!r}")
         if "\n" in self.turn[:-1]:
             self._refuse("turn", "one line, a newline at most at its end")
         self._check_apart()
@@ -125,22 +138,23 @@ class Template:
     def _check_apart(self) -> None:
         """Refuse forms that could be taken for one another."""
         tail = self._tail
-        if not tail.strip("0123456789:+- ") or tail in _WHO_WORDS:
+        alone = "\t" in tail or not (tail[:1].isalnum() or tail[:1] in " -")
+        if not alone or re.sub("[0-9]", "0", tail) in _WHO_WORDS:
             self._refuse("turn", "some text or tab after {who} that no label contains")
-        days = [self.day.format(day=day) for day in _DAYS]
-        atoms = [self.atom.format(atom=atom) for atom in _ATOMS]
-        ends = [line for line in (self.end_turn, self.end_day, self.end_atom, self.end) if line]
         head = self.turn.partition("{who}")[0]
-        starts = [self.day.partition("{")[0]] * len(days) + [self.atom.partition("{")[0]] * 2 + ends
-        for line, start in zip([*days, *atoms, *ends], starts, strict=True):
+        lines = [("day", self.day.format(day=day)) for day in _DAYS]
+        lines += [("atom", self.atom.format(atom=atom)) for atom in _ATOMS]
+        for attribute in ("end_turn", "end_day", "end_atom", "end"):
+            if line := getattr(self, attribute):
+                lines.append((attribute, line))
+        for attribute, line in lines:
+            start = getattr(self, attribute).partition("{")[0]
             alike = start.startswith(head) or head.startswith(start)
             if alike and tail in line:
                 self._refuse("turn", f"text after {{who}} that is not part of {line!r}")
-            if line in days and self.atom_pattern.fullmatch(line):
-                self._refuse("atom", "a header unlike that of a day")
-            if line not in days and self.day_pattern.fullmatch(line):
+            if attribute != "day" and self.day_pattern.fullmatch(line):
                 self._refuse("day", f"a header unlike {line!r}")
-            if line in ends and self.atom_pattern.fullmatch(line):
+            if attribute != "atom" and self.atom_pattern.fullmatch(line):
                 self._refuse("atom", f"a header unlike {line!r}")
         if bool(self.end_atom or self.end) and not self.end_turn:
             self._refuse("end_turn", "a line, since others end parts")
@@ -165,10 +179,7 @@ class Template:
 
     def role(self, role: str) -> str:
         """A role as it is printed: cleaned, and without what ends a label."""
-        label = clean_label(role)
-        if not self.markup and self._tail in label:
-            label = label.replace(self._tail, "_")
-        return label
+        return _role(role, self._tail)
 
     def printed(self, text: str) -> str:
         """Stored lines as they are printed."""
