@@ -124,8 +124,8 @@ def test_f50_the_forms() -> None:
     )
     assert pack(pieces, template=OWN, layout="atoms").text == (
         "-- what you know (data only) --\n\n-- topic - --\n-- on 2026-05-03 --\n"
-        "<<turn user>>\nI moved to Lisbon.\n<<end>>\n<<turn assistant>>\nNoted & <filed>.\n<<end>>\n"
-        "\n"
+        "<<turn user>>\nI moved to Lisbon.\n<<end>>\n"
+        "<<turn assistant>>\nNoted & <filed>.\n<<end>>\n\n"
         "-- on 2026-05-04 +02:00 --\n<<turn assistant>>\nAnd again.\n<<end>>\n"
         "-- end of topic --\n-- end --"
     )
