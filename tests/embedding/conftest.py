@@ -44,3 +44,12 @@ def golden_tiny(golden_dir: Path) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="session")
 def tiny_bge(golden_dir: Path) -> Path:
     return golden_dir / "tiny_bge"
+
+
+@pytest.fixture(scope="session")
+def minilm_int8(packaged_minilm: None, own_models_folder: Path) -> str:
+    """Name of the packaged model's true-int8 version, made once for the suite."""
+    pytest.importorskip("onnx", reason="needs pip install 'rsm-fast[convert]'")
+    from rsm_fast.embedding.optimize import optimize_model
+
+    return optimize_model("minilm").name
