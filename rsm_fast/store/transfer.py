@@ -377,11 +377,14 @@ class _Place:
         data, name, shape = self.base64("data"), self.text("dtype"), self.line.get("shape")
         try:
             dtype = np.dtype(name)
-            if dtype.kind not in _DTYPES or not isinstance(shape, list):
-                raise ValueError
-            return np.frombuffer(data, dtype).reshape([int(length) for length in shape])
+            match shape:
+                case [*lengths] if dtype.kind in _DTYPES and all(
+                    type(length) is int and length >= 0 for length in lengths
+                ):
+                    return np.frombuffer(data, dtype).reshape(lengths)
         except (TypeError, ValueError, OverflowError):
-            raise self.wrong("data", f"an array of {name} {shape}", data[:16]) from None
+            pass  # said below
+        raise self.wrong("data", f"an array of {name} {shape}", data[:16])
 
     def turn(self) -> TurnRecord:
         instant = parse_instant(
