@@ -107,7 +107,7 @@ def fingerprint(memory: Memory) -> dict[str, Any]:
         }
 
 
-# -- writing and reading ------------------------------------------------------------------------
+# -- writing and reading ----
 
 
 def test_what_was_added_is_found_and_packed(memory_of: Opener) -> None:
@@ -211,7 +211,7 @@ def test_the_embedder_is_remembered_by_name(tmp_path: Path) -> None:
         assert memory.search("tram", k=1)[0].text == "The tram leaves at 7:40."
 
 
-# -- ids ----------------------------------------------------------------------------------------
+# -- ids ----
 
 
 def test_f40_the_same_batch_twice_changes_nothing(memory_of: Opener) -> None:
@@ -247,7 +247,7 @@ def test_automatic_ids_leave_taken_ones_alone(memory_of: Opener) -> None:
     assert memory.add("d") == "00000005"
 
 
-# -- bad input ----------------------------------------------------------------------------------
+# -- bad input ----
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_a_closed_memory_says_so(memory_of: Opener) -> None:
             call()
 
 
-# -- chunks of several turns ----------------------------------------------------------------------
+# -- chunks of several turns ----
 
 
 def test_chunks_hold_several_turns_of_one_session(memory_of: Opener) -> None:
@@ -472,7 +472,7 @@ def test_an_unfinished_chunk_can_lose_a_turn(memory_of: Opener) -> None:
     assert memory.search("cedar", k=1)[0].turn_ids == ("b", "c", "d", "e")
 
 
-# -- calibration ----------------------------------------------------------------------------------
+# -- calibration ----
 
 
 def test_chunks_wait_until_tau_is_known(memory_of: Opener) -> None:
@@ -523,7 +523,7 @@ def test_a_giant_atom_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     assert sum("one atom holds" in record.message for record in caplog.records) == 1
 
 
-# -- presets --------------------------------------------------------------------------------------
+# -- presets ----
 
 
 def test_preset_paper_packs_members_of_the_top_atoms(memory_of: Opener) -> None:
@@ -570,7 +570,7 @@ def test_int8_finds_what_float32_finds() -> None:
     assert small.stats().bytes < exact.stats().bytes
 
 
-# -- forgetting -------------------------------------------------------------------------------------
+# -- forgetting ----
 
 
 def test_deleted_turns_are_gone(memory_of: Opener) -> None:
@@ -662,7 +662,7 @@ def test_f29_namespaces_do_not_touch(tmp_path: Path) -> None:
         assert a.namespaces() == ["A", "B"]
 
 
-# -- filters ----------------------------------------------------------------------------------------
+# -- filters ----
 
 
 def test_filters_come_before_the_top_k(memory_of: Opener) -> None:
@@ -677,7 +677,7 @@ def test_filters_come_before_the_top_k(memory_of: Opener) -> None:
     assert len(memory.search("harbour", k=99, as_of=1_770_000_000 + 60 * 9)) == 10
 
 
-# -- threads, async -----------------------------------------------------------------------------------
+# -- threads, async ----
 
 
 def test_threads_may_share_a_memory(memory_of: Opener) -> None:
@@ -721,7 +721,7 @@ def test_async_twins_do_the_same() -> None:
     asyncio.run(run())
 
 
-# -- results ------------------------------------------------------------------------------------------
+# -- results ----
 
 
 def test_results_are_frozen_and_become_json() -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import pytest
-
 from bench.datasets import Question, Stream, read_dataset
 from rsm_fast import Memory, Pack
 from rsm_fast.packing import unfold
