@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from rsm_fast.packing.fold import expected_saving
+from rsm_fast.packing.fold import TurnLines, expected_saving
 from rsm_fast.packing.layout import Entry, Frame, Layout, LayoutName
 from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece
 from rsm_fast.packing.render import Rendering
@@ -131,16 +131,20 @@ class _Filler:
             if twin is not None:
                 return self._add_copy(twin, piece, rank)
         room = self.room - self.used
-        if not self.believed:
-            # Nothing repeats so far, so what is too long as it is gets no closer look.
-            least = sum([sum(span.line_tokens) for span in piece.spans])
-            if least > room:
-                self._skip(piece, least, rank, f"needs over {least} tokens, {room} left")
-                return False
-        entry = Entry(piece, self.frame, rank)
-        if self.fold:
-            entry.saved = sum([expected_saving(turn, self._seen) for turn in entry.turns])
-        entry.added = self.layout.added_by(entry) - entry.saved
+        least = sum([sum(span.line_tokens) for span in piece.spans])
+        turns: list[TurnLines] = []
+        saved = 0
+        # While nothing repeats, what is too long as it is gets no closer look.
+        if self.fold and (least <= room or self.believed):
+            turns = [TurnLines(span.text, span.line_tokens) for span in piece.spans]
+            saved = sum([expected_saving(turn, self._seen) for turn in turns if turn.marks])
+            least -= saved
+        if least > room:
+            self._skip(piece, least, rank, f"needs over {least} tokens, {room} left")
+            return False
+        entry = Entry(piece, self.frame, rank, turns)
+        entry.saved = saved
+        entry.added = self.layout.added_by(entry) - saved
         if entry.added > room:
             self._skip(piece, entry.added, rank, f"needs {entry.added} tokens, {room} left")
             return False
@@ -151,7 +155,7 @@ class _Filler:
             self._by_text[_text_key(piece)] = entry
         if self.fold:
             seen = self._seen
-            for turn in entry.turns:
+            for turn in turns:
                 for _, line, _ in turn.marks:
                     seen[line] = seen.get(line, 0) + 1
         return True

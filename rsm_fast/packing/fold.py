@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 __all__ = [
     "FoldedTurn",
@@ -36,9 +36,6 @@ _REST: Final = 5
 _LINE: Final = 6
 _LINES: Final = 8
 _NEW_LABEL: Final = 2
-# Only the first marks of a turn are tried as the start of its rest: the cost of looking
-# stays linear in the length of a turn.
-_MAX_RESTS: Final = 32
 _STEP: Final = re.compile(r"(?i)step (-?[0-9]{1,18})(?![0-9])")
 
 
@@ -59,12 +56,13 @@ class TurnLines:
         Lines that cost more than a reference to them.
     """
 
-    __slots__ = ("_lines", "marks", "text", "tokens")
+    __slots__ = ("_lines", "_rests", "marks", "text", "tokens")
 
     def __init__(self, text: str, tokens: Sequence[int]) -> None:
         self.text = text
         self.tokens = tokens
         self._lines: list[str] | None = None
+        self._rests: list[int] | None = None
         if len(tokens) == 1:
             self.marks = [(0, text, tokens[0])] if tokens[0] > _SAME_LINE else []
         else:
@@ -79,6 +77,15 @@ class TurnLines:
         if self._lines is None:
             self._lines = self.text.split("\n")
         return self._lines
+
+    def rests(self) -> list[int]:
+        """For each mark a hash of it and all marks after it."""
+        if self._rests is None:
+            key = 0
+            keys = [key := hash((line, key)) for _, line, _ in reversed(self.marks)]
+            keys.reverse()
+            self._rests = keys
+        return self._rests
 
 
 def printed_step(text: str) -> str | None:
@@ -110,12 +117,8 @@ def expected_saving(turn: TurnLines, seen: Container[str]) -> int:
     return saved
 
 
-class Run(NamedTuple):
-    """Lines ``start`` to ``stop`` (excluded) of turn ``target``."""
-
-    target: int
-    start: int
-    stop: int
+# Lines of a turn of the text: its number, the first of them, and the one after the last.
+Run: TypeAlias = tuple[int, int, int]
 
 
 class FoldedTurn:
@@ -166,9 +169,9 @@ class _Folder:
         self.turns = turns
         self.steps = steps
         self.folded: list[FoldedTurn] = []
-        # Turns by (line number, text from there on) and by (line number, line); where marked
+        # Turns by (line number, hash from there on) and by (line number, line); where marked
         # lines stand. Of lines only those that are written out.
-        self._rests: dict[tuple[int, str], int] = {}
+        self._rests: dict[tuple[int, int], int] = {}
         self._same: dict[tuple[int, str], int] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._latest: dict[str, int] = {}
@@ -177,42 +180,48 @@ class _Folder:
         """Fold the next turn."""
         result = FoldedTurn()
         self.folded.append(result)
+        rests = turn.rests()
         written = 0
-        for index, (at, line, _) in enumerate(turn.marks):
+        for mark, (at, line, _) in enumerate(turn.marks):
             if at < written:
                 continue
-            start, best = at, None
-            if index == 0:
-                # Only a turn that begins with unmarked lines has another place to begin.
-                start, best = 0, self._rest(number, turn, 0)
-            if best is None and 0 < at and index < _MAX_RESTS:
-                start, best = at, self._rest(number, turn, at)
-            if best is None:
-                start, best = at, self._line(number, turn, at, line)
-            if best is not None:
-                _write(result, number, written, start)
-                result.runs.append(best)
-                written = start + best.stop - best.start
+            run = None
+            if mark == 0:
+                # The whole turn may be the same; its first lines need not be marked.
+                start, run = 0, self._rest(number, turn, 0, hash(turn.text))
+            if run is None and at:
+                start, run = at, self._rest(number, turn, at, rests[mark])
+            if run is None:
+                start, run = at, self._line(number, turn, at, line)
+            if run is not None:
+                if start > written:
+                    result.runs.append((number, written, start))
+                result.runs.append(run)
+                written = start + run[2] - run[1]
                 result.saved += sum(turn.tokens[start:written])
-                if self.steps[best.target] is None:
-                    self.folded[best.target].labelled = True
-        _write(result, number, written, len(turn.tokens))
+                if self.steps[run[0]] is None:
+                    self.folded[run[0]].labelled = True
+        if len(turn.tokens) > written:
+            result.runs.append((number, written, len(turn.tokens)))
         step = self.steps[number]
         if step is not None:
             self._latest[step] = number
 
-    def _rest(self, number: int, turn: TurnLines, at: int) -> Run | None:
+    def _rest(self, number: int, turn: TurnLines, at: int, key: int) -> Run | None:
         """The turn that is the same from line ``at`` on, if referring to it saves anything."""
-        key = (at, "\n".join(turn.lines[at:]) if at else turn.text)
-        target = self._rests.get(key)
-        if target is None or self._stale(target):
-            self._rests[key] = number
+        target = self._rests.setdefault((at, key), number)
+        if target == number:
+            return None
+        if self._stale(target):
+            self._rests[at, key] = number
             return None
         count = len(turn.tokens)
         base = _REST if count - at > 1 else _SAME_LINE
         if self._price(base, target) >= sum(turn.tokens[at:]):
             return None
-        return Run(target, at, count)
+        if turn.lines[at:] != self.turns[target].lines[at:]:
+            return None
+        return target, at, count
 
     def _line(self, number: int, turn: TurnLines, at: int, line: str) -> Run | None:
         """The turn that has this line, and as many of the next ones as are the same."""
@@ -230,7 +239,7 @@ class _Folder:
         base = _LINES if length > 1 else _SAME_LINE if first == at else _LINE
         if self._price(base, target) >= sum(turn.tokens[at : at + length]):
             return None
-        return Run(target, first, first + length)
+        return target, first, first + length
 
     def _stale(self, target: int) -> bool:
         step = self.steps[target]
@@ -243,11 +252,6 @@ class _Folder:
         return base
 
 
-def _write(result: FoldedTurn, number: int, start: int, stop: int) -> None:
-    if stop > start:
-        result.runs.append(Run(number, start, stop))
-
-
 def _common(a: Sequence[str], at: int, b: Sequence[str], first: int) -> int:
     """How many lines are equal from ``a[at]`` and ``b[first]`` on."""
     longest = min(len(a) - at, len(b) - first)
@@ -257,13 +261,11 @@ def _common(a: Sequence[str], at: int, b: Sequence[str], first: int) -> int:
     return length
 
 
-def reference(label: str, start: int, stop: int, *, own: int, length: int) -> str:
-    """A reference to lines ``start`` to ``stop`` of the turn with that label.
+def reference(start: int, stop: int, *, own: int, length: int) -> str:
+    """A reference to lines of an earlier turn, but for that turn's label at its end.
 
     Parameters
     ----------
-    label : str
-        ``step 7`` or ``item 3``.
     start, stop : int
         Lines of the target, from 0, ``stop`` excluded.
     own : int
@@ -272,7 +274,7 @@ def reference(label: str, start: int, stop: int, *, own: int, length: int) -> st
         Lines of the target in all.
     """
     if stop == start + 1:
-        return f"as in {label}" if own == start else f"line {stop} as in {label}"
+        return "as in" if own == start else f"line {stop} as in"
     if own == start and stop == length:
-        return f"rest as in {label}" if own else f"all as in {label}"
-    return f"lines {start + 1}-{stop} as in {label}"
+        return "rest as in" if own else "all as in"
+    return f"lines {start + 1}-{stop} as in"

@@ -14,7 +14,7 @@ from rsm_fast.packing.pieces import Piece
 from rsm_fast.packing.templates import Template
 from rsm_fast.tokens import TokenCounter
 
-__all__ = ["Entry", "Frame", "Layout", "LayoutName", "day_of", "print_lines"]
+__all__ = ["Entry", "Frame", "Layout", "LayoutName", "day_of", "names", "print_lines"]
 
 LayoutName: TypeAlias = Literal["atoms", "sessions", "flat"]
 _DAY_MICROS = 86_400_000_000
@@ -111,6 +111,8 @@ class Entry:
         ``step 7``; empty where there is none, or where the text begins with it.
     roles : list of str
         Printed role of each turn.
+    turns : sequence of TurnLines
+        The turns as `rsm_fast.packing.fold` sees them; empty where nothing is folded.
     printed : list of str
         Text of each turn as printed where nothing is folded: the stored one, but for escapes.
     body : int
@@ -120,7 +122,7 @@ class Entry:
     """
 
     __slots__ = (
-        "_turns",
+        "_leads",
         "added",
         "body",
         "day",
@@ -133,14 +135,17 @@ class Entry:
         "roles",
         "saved",
         "step",
+        "turns",
     )
 
-    def __init__(self, piece: Piece, frame: Frame, rank: int) -> None:
+    def __init__(
+        self, piece: Piece, frame: Frame, rank: int, turns: Sequence[TurnLines] = ()
+    ) -> None:
         self.rank = rank
         self.pieces = [piece]
         self.first = piece.instant
         self.added = self.saved = 0
-        self._turns: list[TurnLines] | None = None
+        self.turns = turns
         template = frame.template
         body = 0
         roles: list[str] = []
@@ -164,60 +169,67 @@ class Entry:
                 self.step = step
         self._stand(piece)
 
-    @property
-    def turns(self) -> list[TurnLines]:
-        """The turns as `rsm_fast.packing.fold` sees them."""
-        if self._turns is None:
-            self._turns = [TurnLines(span.text, span.line_tokens) for span in self.piece.spans]
-        return self._turns
-
     def add_copy(self, piece: Piece) -> None:
         """Count one more byte-equal chunk; the newest one says where the entry stands."""
         self.pieces.append(piece)
         self.first = min(self.first, piece.instant)
-        if (piece.instant.micros, piece.row) > self.key:
-            self._stand(piece)
+        self._stand(max(self.piece, piece, key=_order))
 
     def drop_copy(self) -> None:
         """Undo the last `add_copy`."""
         self.pieces.pop()
         self.first = min(piece.instant for piece in self.pieces)
-        self._stand(max(self.pieces, key=lambda piece: (piece.instant.micros, piece.row)))
+        self._stand(max(self.pieces, key=_order))
 
     def alone(self, frame: Frame) -> int:
         """Tokens of the chunk rendered alone: roles and text, no headers."""
         return frame.turn_cost(self.roles[0]) + self.body
 
-    def label(self, before: Entry | None, template: Template, item: str = "") -> str:
-        """What names the first turn: step or item, role if it is new, number of copies."""
+    def label(self, named: bool, item: str = "") -> str:
+        """What stands before the first turn: step or item, role if named, number of copies."""
         label = self.step or item
-        if (
-            before is None
-            or before.day != self.day
-            or before.roles[-1] != self.roles[0]
-            or template.always_named
-        ):
+        if named:
             label = f"{label} {self.roles[0]}" if label else self.roles[0]
         if len(self.pieces) > 1:
-            label = f"{label} {self._times()}" if label else self._times()
+            first = day_of(self.first)
+            since = "" if first == self.day else f" since {first}"
+            times = f"({len(self.pieces)} times{since})"
+            label = f"{label} {times}" if label else times
         return label
 
+    def lead_cost(self, named: bool, frame: Frame) -> int:
+        """Tokens of `label` as printed, remembered."""
+        cost = self._leads[named]
+        if cost is None:
+            cost = self._leads[named] = frame.turn_cost(self.label(named))
+        return cost
+
     def inner_label(self, turn: int, template: Template, item: str = "") -> str:
-        """What names a turn that is not the chunk's first."""
+        """What stands before a turn that is not the chunk's first."""
         role = self.roles[turn]
         if role == self.roles[turn - 1] and not template.always_named:
             return item
         return f"{item} {role}" if item else role
 
-    def _times(self) -> str:
-        first = day_of(self.first)
-        since = "" if first == self.day else f" since {first}"
-        return f"({len(self.pieces)} times{since})"
-
     def _stand(self, piece: Piece) -> None:
         self.piece = piece
-        self.key = (piece.instant.micros, piece.row)
+        self.key = _order(piece)
         self.day = day_of(piece.instant)
+        self._leads: list[int | None] = [None, None]
+
+
+def _order(piece: Piece) -> tuple[int, int]:
+    return piece.instant.micros, piece.row
+
+
+def names(before: Entry | None, entry: Entry, template: Template) -> bool:
+    """Whether the speaker of an entry's first turn is named after the entry before it."""
+    return (
+        before is None
+        or before.day != entry.day
+        or before.roles[-1] != entry.roles[0]
+        or template.always_named
+    )
 
 
 def print_lines(text: str, template: Template, *, end: bool = True) -> str:
@@ -288,7 +300,7 @@ class Layout:
     def _lead(self, before: Entry | None, entry: Entry) -> int:
         """Tokens of the frame between an entry and the one before it in its section."""
         frame = self.frame
-        cost = frame.turn_cost(entry.label(before, frame.template))
+        cost = entry.lead_cost(names(before, entry, frame.template), frame)
         if before is None:
             cost += frame.day_cost(entry.day)
             if self.by == "atoms":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rsm_fast.packing.fold import FoldedTurn, TurnLines, fold, printed_step, reference
-from rsm_fast.packing.layout import Entry, Frame, Layout, print_lines
+from rsm_fast.packing.layout import Entry, Frame, Layout, names, print_lines
 
 __all__ = ["Rendering"]
 
@@ -63,9 +63,9 @@ class Rendering:
                     if index:
                         who = entry.inner_label(index, template, item)
                     else:
-                        who = entry.label(before, template, item)
+                        who = entry.label(names(before, entry, template), item)
                     if folded and folded[number].saved:
-                        body = self._folded_body(number, entry.turns[index])
+                        body = self._folded_body(number, entry.turns[index], body)
                     out.append(template.turn_start(who) + body)
                     if template.end_turn:
                         out.append(template.end_turn)
@@ -79,14 +79,18 @@ class Rendering:
             out.append(template.end)
         return "\n".join(out)
 
-    def _folded_body(self, number: int, turn: TurnLines) -> str:
+    def _folded_body(self, number: int, turn: TurnLines, printed: str) -> str:
         """A turn with its references."""
+        plain = printed is turn.text
         out = []
         at = 0
         for run, (target, start, stop) in enumerate(self._folded[number].runs):
             at += stop - start
             if target == number:
-                out.append(self._own_lines(turn, start, stop))
+                if plain:
+                    out += turn.lines[start:stop]
+                else:
+                    out.append(self._own_lines(turn, start, stop))
             else:
                 out.append(self._references[number, run])
         return "\n".join(out)
@@ -126,9 +130,9 @@ class Rendering:
                     if target != number:
                         label = steps[target] or self._items[target]
                         length = len(turns[target].tokens)
-                        text = reference(label, start, stop, own=at, length=length)
-                        self._references[number, run] = text
-                        saved -= frame.cost(text)
+                        lead = reference(start, stop, own=at, length=length)
+                        self._references[number, run] = f"{lead} {label}"
+                        saved -= frame.cost(lead) + frame.cost(label)
                     at += stop - start
         for number in escaped:
             if folded[number].saved:
