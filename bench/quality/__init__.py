@@ -1,0 +1,1 @@
+"""How much of the truth each design keeps per token, on real data."""
