@@ -255,12 +255,18 @@ class Drafter:
     def __init__(
         self, settings: NamespaceSettings, *, counter: TokenCounter, embedder: Embedder
     ) -> None:
+        self.settings = settings
         self._chunk_turns = settings.chunk_turns
         self._counter = counter
         window = embedder.max_tokens
         self._window = None if window is None else max(1, window - _ROLE_TOKENS)
         self._split_long = settings.split_long
         self._window_tokens: Callable[[str], int] = getattr(embedder, "count_tokens", counter)
+
+    @property
+    def alone(self) -> bool:
+        """Whether each turn makes chunks of its own, whatever is stored."""
+        return self._chunk_turns == 1
 
     def drafts(
         self, turns: Sequence[TurnRecord], unfinished: Mapping[str | None, Draft]

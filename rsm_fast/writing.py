@@ -165,6 +165,14 @@ class WritePath:
 
     def _add_batch(self, batch: Sequence[TurnRecord]) -> list[str]:
         """Store one batch in one transaction; the ids of all its turns, in order."""
+        drafter = self._drafter
+        if drafter is not None and drafter.alone and not any(turn.id for turn in batch):
+            # Nothing stored has a say in the plan, so no snapshot is needed to make it.
+            plan = _AddPlan(drafter.drafts(batch, {}), batch, set(), batch)
+            self._embed(plan.drafts)
+            with self._core.transaction() as transaction:
+                if transaction.state.settings == drafter.settings:
+                    return self._commit(plan, transaction)
         return self.planned(
             lambda reader, state: self._plan(reader, state, batch),
             self._commit,
@@ -197,10 +205,9 @@ class WritePath:
     def drafter(self, settings: NamespaceSettings | None) -> Drafter:
         """The drafter of the namespace's settings, or of those that it will get."""
         core = self._core
-        if self._drafter is None:
-            self._drafter = Drafter(
-                settings or core.new_settings(), counter=core.counter, embedder=core.embedder
-            )
+        wanted = settings or core.new_settings()
+        if self._drafter is None or self._drafter.settings != wanted:
+            self._drafter = Drafter(wanted, counter=core.counter, embedder=core.embedder)
         return self._drafter
 
     def _embed(self, drafts: Sequence[Draft]) -> None:
