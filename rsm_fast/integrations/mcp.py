@@ -16,7 +16,8 @@ from typing import Annotated, Any, Final, Literal
 
 from rsm_fast import Memory, __version__
 from rsm_fast.errors import RSMError
-from rsm_fast.integrations import missing_extra
+from rsm_fast.integrations import missing_extra, tools
+from rsm_fast.integrations.tools import MAX_BUDGET, MAX_HITS, MAX_TEXT_CHARS
 
 try:
     from mcp.server import MCPServer
@@ -31,10 +32,6 @@ HOST: Final = "127.0.0.1"
 """The only address that the HTTP transport listens on."""
 
 DEFAULT_NAMESPACE: Final = "default"
-MAX_BUDGET: Final = 8000
-MAX_HITS: Final = 20
-MAX_HIT_CHARS: Final = 400
-MAX_TEXT_CHARS: Final = 200_000
 MAX_NAMESPACES_LISTED: Final = 1000
 MAX_OPEN_NAMESPACES: Final = 16
 
@@ -115,14 +112,14 @@ class MemoryServer:
     ) -> str:
         """Store a message, fact or observation for later conversations."""
         with self._memory(namespace) as memory:
-            turn_id = memory.add(
+            return tools.remember(
+                memory,
                 text,
                 role=role,
                 session=session or None,
                 timestamp=timestamp or None,
                 metadata=metadata,
             )
-        return f"remembered as {turn_id}"
 
     def recall(
         self,
@@ -133,8 +130,7 @@ class MemoryServer:
     ) -> str:
         """Get what the memory holds about a question, as text with dates, within a budget."""
         with self._memory(namespace) as memory:
-            text = memory.pack(query, budget=budget, where=where).text
-        return text or "nothing found"
+            return tools.recall(memory, query, budget=budget, where=where)
 
     def search(
         self,
@@ -145,21 +141,7 @@ class MemoryServer:
     ) -> str:
         """List the best matching entries with their ids, one a line, as JSON."""
         with self._memory(namespace) as memory:
-            hits = memory.search(query, k=k, where=where)
-        lines = [
-            json.dumps(
-                {
-                    "ids": list(hit.turn_ids),
-                    "time": hit.timestamp,
-                    "role": _cut(hit.role),
-                    "session": None if hit.session is None else _cut(hit.session),
-                    "text": _cut(hit.text),
-                },
-                ensure_ascii=False,
-            )
-            for hit in hits
-        ]
-        return "\n".join(lines) or "nothing found"
+            return tools.search(memory, query, k=k, where=where)
 
     def forget(
         self,
@@ -169,18 +151,13 @@ class MemoryServer:
         namespace: _Namespace = "",
     ) -> str:
         """Delete entries for good: by ids, or all that are old enough and match the filter."""
-        if bool(ids) == bool(older_than or where):
-            raise ToolError("give either ids, or older_than and/or where")
         with self._memory(namespace) as memory:
-            if ids:
-                count = memory.delete(ids)
-            else:
-                count = memory.forget(older_than=older_than or None, where=where or None)
-        return f"{count} entries deleted"
+            return tools.forget(memory, ids=ids, older_than=older_than, where=where)
 
     def stats(self, namespace: _Namespace = "") -> str:
         """How much the memory holds, as JSON."""
-        return self._stats(namespace)
+        with self._memory(namespace) as memory:
+            return tools.stats(memory)
 
     # -- resources ----------------------------------------------------------------------------
 
@@ -195,15 +172,9 @@ class MemoryServer:
     def namespace(self, name: str) -> str:
         """What one namespace holds."""
         try:
-            return self._stats(name)
+            return self.stats(name)
         except ToolError as error:
             raise ResourceNotFoundError(str(error)) from error
-
-    def _stats(self, namespace: str) -> str:
-        with self._memory(namespace) as memory:
-            stats = memory.stats()
-        names = ("namespace", "turns", "chunks", "atoms", "largest_atom_share", "warnings")
-        return json.dumps({name: getattr(stats, name) for name in names}, ensure_ascii=False)
 
     # -- memories -----------------------------------------------------------------------------
 
@@ -250,10 +221,6 @@ class MemoryServer:
                 memory.search("warm up", k=1)
         except ToolError:
             return  # the first call meets the same error and reports it
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_HIT_CHARS else text[: MAX_HIT_CHARS - 3] + "..."
 
 
 def serve(

@@ -24,7 +24,8 @@ from mcp import Client, MCPError, StdioServerParameters
 
 from rsm_fast import Memory, sample
 from rsm_fast.integrations import mcp as server_module
-from rsm_fast.integrations.mcp import MAX_HIT_CHARS, MemoryServer
+from rsm_fast.integrations.mcp import MemoryServer
+from rsm_fast.integrations.tools import MAX_HIT_CHARS
 from rsm_fast.tokens import as_token_counter
 
 
