@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from rsm_fast.store.reader import (
     TURN_COLUMNS,
     array_from_row,
     namespace_from_row,
+    tombstones_from_row,
 )
 from rsm_fast.store.records import (
     check_chunk,
@@ -240,11 +240,12 @@ class _Inspection:
             yield Finding("changes", chunk, "an impossible change is noted", "drop the log")
 
     def tombstones(self) -> Iterator[Finding]:
-        for ns, digest in self.rows("SELECT namespace, digest FROM tombstones"):
-            if not _whole_digest(digest):
+        for row in self.rows("SELECT slot, digests, crc FROM tombstones"):
+            if not _fits(tombstones_from_row, row):
                 yield Finding(
-                    "tombstones", ns, "what a deleted id left behind is damaged", "drop it"
-                )
+                    "tombstones", row[0], "what deleted ids left behind is damaged",
+                    "drop it; those ids could be used again",
+                )  # fmt: skip
 
     def snapshots(self) -> Iterator[Finding]:
         for ns, generation, token, crc in self.rows("SELECT * FROM snapshots"):
@@ -314,9 +315,8 @@ def put_right(
         _rebuild_links(connection)
     for name in keys.get("arrays", []):
         execute("DELETE FROM arrays WHERE name = ?", (name,))
-    for ns, digest in execute("SELECT namespace, digest FROM tombstones").fetchall():
-        if not _whole_digest(digest):
-            execute("DELETE FROM tombstones WHERE namespace = ? AND digest = ?", (ns, digest))
+    for slot in keys.get("tombstones", []):
+        execute("DELETE FROM tombstones WHERE slot = ?", (slot,))
     for ns in keys.get("snapshots", []):
         execute("DELETE FROM snapshots WHERE namespace = ?", (ns,))
         if path is not None:
@@ -333,9 +333,3 @@ def _rebuild_links(connection: sqlite3.Connection) -> None:
         "INSERT OR IGNORE INTO chunk_turns VALUES (?,?)",
         [(turn, pk) for pk, spans in rows for turn, _, _ in unpack_spans(spans)],
     )
-
-
-def _whole_digest(digest: object) -> bool:
-    if not isinstance(digest, bytes):
-        return False
-    return len(digest) == 20 and zlib.crc32(digest[:16]).to_bytes(4, "little") == digest[16:]

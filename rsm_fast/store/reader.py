@@ -7,14 +7,13 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.errors import CorruptStoreError, InvalidInputError, NotFoundError
+from rsm_fast.errors import CorruptStoreError, NotFoundError
 from rsm_fast.store.failures import mapped
 from rsm_fast.store.filters import Params, compile_where
 from rsm_fast.store.records import (
@@ -38,8 +37,9 @@ from rsm_fast.store.records import (
     turn_from_row,
     unpack_spans,
 )
+from rsm_fast.store.tombstones import id_digest, slot_crc, slot_of, slots, split
 
-__all__ = ["Reader", "array_from_row", "id_digest"]
+__all__ = ["Reader", "array_from_row", "tombstones_from_row"]
 
 TURN_COLUMNS: Final = (
     "t.pk, t.id, t.role, t.text, t.micros, t.offset_minutes, t.time_given, t.session, "
@@ -59,6 +59,7 @@ NAMESPACE_COLUMNS: Final = (
     "id, key, salt, settings, generation, next_turn, next_chunk, next_auto, next_atom, "
     "log_floor, crc"
 )
+_TOMBSTONES: Final = "SELECT slot, digests, crc FROM tombstones"
 _BATCH: Final = 1000
 _MAX_MARKS: Final = 512
 
@@ -156,17 +157,19 @@ class Reader:
 
     def tombstoned(self, ns: int, ids: Sequence[str]) -> set[str]:
         """Those of the ids that were deleted, and therefore may not be used again."""
-        if not self._one("SELECT 1 FROM tombstones WHERE namespace = ? LIMIT 1", (ns,)):
+        if not self._one("SELECT 1 FROM tombstones WHERE slot BETWEEN ? AND ? LIMIT 1", slots(ns)):
             return set()
         salt = self.salt(ns)
         digests = {id_digest(salt, id_): id_ for id_ in ids}
-        sql = "SELECT digest FROM tombstones WHERE namespace = ? AND digest IN "
-        rows = (
-            row
-            for part in _parts(list(digests))
-            for row in self._all(sql + _marks(part), (ns, *part))
-        )
-        return {digests[digest] for (digest,) in rows}
+        wanted = sorted({slot_of(ns, digest) for digest in digests})
+        sql = f"{_TOMBSTONES} WHERE slot IN "
+        rows = (row for part in _parts(wanted) for row in self._all(sql + _marks(part), part))
+        return {
+            digests[digest]
+            for row in rows
+            for digest in tombstones_from_row(row)
+            if digest in digests
+        }
 
     def all_turns(self, ns: int) -> Iterator[TurnRecord]:
         """Every turn in arrival order, read as they are asked for."""
@@ -421,10 +424,10 @@ class Reader:
         chunks, matches = table[:, 0], table[:, 1] != 0
         return np.setdiff1d(chunks[matches], chunks[~matches])
 
-    def tombstones(self, ns: int) -> list[bytes]:
-        """The digests that deleted ids left behind, in ascending order."""
-        rows = self._all("SELECT digest FROM tombstones WHERE namespace = ? ORDER BY digest", (ns,))
-        return [digest for (digest,) in rows]
+    def tombstones(self, ns: int) -> Iterator[list[bytes]]:
+        """The hashes that deleted ids left behind, ascending, in lists of some size."""
+        rows = self._all(f"{_TOMBSTONES} WHERE slot BETWEEN ? AND ? ORDER BY slot", slots(ns))
+        return map(tombstones_from_row, rows)
 
     def superseded(self, ns: int) -> dict[int, int]:
         """Chunks with a superseded turn, and the micros from which they are (the newer turn's)."""
@@ -533,13 +536,12 @@ def array_from_row(row: tuple[Any, ...]) -> npt.NDArray[Any]:
     return np.frombuffer(data, np.dtype(dtype)).reshape(json.loads(shape)).copy()
 
 
-def id_digest(salt: bytes, id_: str) -> bytes:
-    """What a tombstone keeps of an id: a keyed hash of 16 bytes and its CRC32."""
-    try:
-        digest = blake2b(id_.encode(), digest_size=16, key=salt).digest()
-    except UnicodeEncodeError:
-        raise InvalidInputError(f"id: expected valid Unicode, got {id_!r}") from None
-    return digest + zlib.crc32(digest).to_bytes(4, "little")
+def tombstones_from_row(row: tuple[Any, ...]) -> list[bytes]:
+    """The hashes of deleted ids that stand in a row of table ``tombstones``."""
+    slot, rests, crc = row
+    if not isinstance(rests, bytes) or slot_crc(slot, rests) != crc:
+        raise damaged("tombstones", slot)
+    return split(slot, rests)
 
 
 def _fill_vectors(

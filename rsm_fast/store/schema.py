@@ -111,10 +111,10 @@ _V1: Final = (
   crc INTEGER NOT NULL
 ) STRICT""",
     """CREATE TABLE tombstones (
-  namespace INTEGER NOT NULL REFERENCES namespaces (id),
-  digest BLOB NOT NULL,
-  PRIMARY KEY (namespace, digest)
-) STRICT, WITHOUT ROWID""",
+  slot INTEGER PRIMARY KEY,
+  digests BLOB NOT NULL,
+  crc INTEGER NOT NULL
+) STRICT""",
 )
 
 

@@ -21,6 +21,7 @@ from rsm_fast.errors import InvalidInputError, NotFoundError
 from rsm_fast.instants import Instant, parse_instant
 from rsm_fast.store.reader import Reader
 from rsm_fast.store.records import ChunkRecord, NamespaceRecord, Span, TurnRecord
+from rsm_fast.store.tombstones import SIZE
 from rsm_fast.store.writer import Writer
 
 __all__ = [
@@ -117,8 +118,8 @@ def _section(reader: Reader, record: NamespaceRecord, vectors: bool) -> Iterator
         yield _turn_line(turn, reader)
     for chunk in reader.all_chunks(ns):
         yield _chunk_line(chunk, reader, vectors)
-    for digest in reader.tombstones(ns):
-        yield {"kind": "tombstone", "digest": digest.hex()}
+    for digests in reader.tombstones(ns):
+        yield {"kind": "tombstones", "digests": _base64(b"".join(digests))}
 
 
 def _turn_line(turn: TurnRecord, reader: Reader) -> Line:
@@ -301,14 +302,14 @@ def _take_chunks(writer: Writer, ns: int, batch: list[_Place]) -> None:
 
 
 def _take_tombstones(writer: Writer, ns: int, batch: list[_Place]) -> None:
-    writer.put_tombstones(ns, [place.hex("digest", 20) for place in batch])
+    writer.put_tombstones(ns, [digest for place in batch for digest in place.digests()])
 
 
 _TAKERS: Final[Mapping[str, Callable[[Writer, int, list[Any]], None]]] = {
     "array": _take_arrays,
     "turn": _take_turns,
     "chunk": _take_chunks,
-    "tombstone": _take_tombstones,
+    "tombstones": _take_tombstones,
 }
 
 
@@ -372,6 +373,12 @@ class _Place:
         if len(data) != size:
             raise self.wrong(name, f"{size} bytes in hexadecimal", text)
         return data
+
+    def digests(self) -> list[bytes]:
+        data = self.base64("digests")
+        if len(data) % SIZE:
+            raise self.wrong("digests", f"runs of {SIZE} bytes", f"{len(data)} bytes")
+        return [data[start : start + SIZE] for start in range(0, len(data), SIZE)]
 
     def array(self) -> npt.NDArray[Any]:
         data, name, shape = self.base64("data"), self.text("dtype"), self.line.get("shape")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rsm_fast.errors import ConflictError, InvalidInputError, NotFoundError
 from rsm_fast.store.failures import mapped
 from rsm_fast.store.points import reach
-from rsm_fast.store.reader import Reader, id_digest
+from rsm_fast.store.reader import Reader, tombstones_from_row
 from rsm_fast.store.records import (
     CHUNK_FIELDS,
     ChunkRecord,
@@ -31,6 +31,7 @@ from rsm_fast.store.records import (
     turn_crc,
     unpack_spans,
 )
+from rsm_fast.store.tombstones import id_digest, join, slot_crc, slot_of, slots
 
 __all__ = ["Writer", "check_namespace_key"]
 
@@ -149,13 +150,19 @@ class Writer(Reader):
         state.next_auto, state.next_atom = next_auto, next_atom
 
     def put_tombstones(self, ns: int, digests: Iterable[bytes]) -> None:
-        """Take over what deleted ids left behind in a namespace of the same salt."""
+        """Keep hashes of deleted ids, made with the namespace's salt."""
         self._touch(ns)
+        by_slot: dict[int, set[bytes]] = {}
+        for digest in digests:
+            by_slot.setdefault(slot_of(ns, digest), set()).add(digest)
         with mapped(self._path):
-            self._connection.executemany(
-                "INSERT OR IGNORE INTO tombstones VALUES (?,?)",
-                [(ns, digest) for digest in digests],
-            )
+            for slot, added in by_slot.items():
+                row = self._one("SELECT slot, digests, crc FROM tombstones WHERE slot = ?", (slot,))
+                rests = join(added.union(tombstones_from_row(row) if row else ()))
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO tombstones VALUES (?,?,?)",
+                    (slot, rests, slot_crc(slot, rests)),
+                )
 
     def purge(self, ns: int) -> None:
         """Remove a namespace with all that it holds, tombstones and settings included."""
@@ -172,8 +179,9 @@ class Writer(Reader):
                 "UPDATE turns SET superseded_by = NULL WHERE superseded_by BETWEEN ? AND ?",
                 (low, high),
             )
-            for table in ("turns", "arrays", "changes", "snapshots", "tombstones"):
+            for table in ("turns", "arrays", "changes", "snapshots"):
                 execute(f"DELETE FROM {table} WHERE namespace = ?", (ns,))
+            execute("DELETE FROM tombstones WHERE slot BETWEEN ? AND ?", slots(ns))
             execute("DELETE FROM namespaces WHERE id = ?", (ns,))
         del self._states[ns], self._records[ns]
 
@@ -231,6 +239,7 @@ class Writer(Reader):
         """
         self._touch(ns)
         salt = self.salt(ns)
+        digests = []
         for pk in pks:
             with mapped(self._path):
                 for row in self._connection.execute(
@@ -243,10 +252,8 @@ class Writer(Reader):
                 ).fetchone()
                 if row is None:
                     raise NotFoundError(f"turn {pk}: no such turn in namespace {ns}")
-                self._connection.execute(
-                    "INSERT OR IGNORE INTO tombstones VALUES (?,?)",
-                    (ns, id_digest(salt, row[0])),
-                )
+            digests.append(id_digest(salt, row[0]))
+        self.put_tombstones(ns, digests)
         reach("write:deleted")
 
     # -- chunks -------------------------------------------------------------------------

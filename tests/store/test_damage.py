@@ -124,7 +124,7 @@ def test_f34_repair_rebuilds_what_can_be_derived(whole, path):
         plain.execute("DELETE FROM chunk_turns WHERE chunk = ?", (pks[3],))
         plain.execute("INSERT INTO chunk_turns VALUES (?, 77)", ((ns << 40) + 1,))
         plain.execute("UPDATE arrays SET data = zeroblob(32) WHERE namespace = ?", (ns,))
-        plain.execute("UPDATE tombstones SET digest = zeroblob(20) WHERE namespace = ?", (ns,))
+        plain.execute("UPDATE tombstones SET digests = zeroblob(6)")
         plain.execute("INSERT INTO changes VALUES (?, 99999, 5)", (ns,))
         plain.execute("INSERT INTO snapshots VALUES (?, 1, zeroblob(16), 5)", (ns,))
         plain.execute("INSERT INTO staged_vectors VALUES (?, zeroblob(32), 5)", (pks[4],))

@@ -54,9 +54,13 @@ def test_f37_a_compacted_store_is_as_small_as_a_fresh_one(path, namespace):
         assert Path(f"{path}-wal").stat().st_size == 0
         with store.read() as reader:
             assert reader.counts(ns) == (100, 100)
-            digests = len(reader.tombstones(ns))
-    assert digests == 9900  # what is left of each deleted id: 24 bytes and its place in a page
-    assert size <= 2 * fresh_path.stat().st_size + 40 * digests
+            digests = [digest for part in reader.tombstones(ns) for digest in part]
+            assert digests == sorted(digests)
+            assert reader.tombstoned(ns, [f"{n:06d}" for n in range(99, 10_001)]) == {
+                f"{n:06d}" for n in range(100, 10_000)
+            }
+    assert len(digests) == 9900
+    assert size <= 1.3 * fresh_path.stat().st_size
 
 
 @pytest.mark.timing
@@ -80,7 +84,7 @@ def test_f38_single_durable_adds_stay_flat_and_files_few(path, namespace):
             assert len(list(folder.iterdir())) == 3
         return statistics.median(took[-500:]) / statistics.median(took[:500])
 
-    assert min(once(path.with_name(f"{n}")) for n in range(5)) <= 1.5 * 2
+    assert any(once(path.with_name(f"{n}")) <= 1.5 * 2 for n in range(5))
 
 
 SECRET = "Xylophon-7413"

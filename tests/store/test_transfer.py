@@ -144,7 +144,7 @@ def test_a_bad_line_is_named_and_nothing_is_kept(rich):
         ("chunk", "tokens", [-1, 2**40, None, 1.5]),
         ("chunk", "atom", [-1, "x"]),
         ("chunk", "terms", [None, "%"]),
-        ("tombstone", "digest", [None, "00", "x" * 40]),
+        ("tombstones", "digests", [None, "AAAA", "%"]),
     ],
 )
 def test_wrong_values_are_refused(rich, kind, field, values):
@@ -168,8 +168,8 @@ JSON = st.recursive(
 FIELDS = st.sampled_from(
     ["id", "role", "text", "timestamp", "time_given", "session", "metadata", "expires_at", "spans",
      "superseded_by", "micros", "offset_minutes", "tokens", "line_tokens", "terms", "analyser",
-     "text_hash", "step", "truncated", "atom", "vector", "name", "dtype", "shape", "data", "digest",
-     "namespace", "settings", "salt", "next_auto", "next_atom", "format", "kind"]
+     "text_hash", "step", "truncated", "atom", "vector", "name", "dtype", "shape", "data",
+     "digests", "namespace", "settings", "salt", "next_auto", "next_atom", "format", "kind"]
 )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_any_change_of_an_export_is_imported_or_refused(data):
          "offset_minutes": 0, "tokens": 1, "line_tokens": "", "terms": "", "analyser": 1,
          "text_hash": 0, "step": None, "truncated": False, "atom": None}
     )  # fmt: skip
-    lines.append({"kind": "tombstone", "digest": "00" * 20})
+    lines.append({"kind": "tombstones", "digests": "AAAAAAAAAA=="})
     for _ in range(data.draw(st.integers(1, 3))):
         line = data.draw(st.sampled_from(lines))
         line[data.draw(FIELDS)] = data.draw(JSON)
