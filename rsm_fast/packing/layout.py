@@ -155,7 +155,7 @@ class Entry:
             body += frame.body_cost(text, span.text, span.line_tokens)
             role = template.role(span.role)
             if roles:
-                new = role != roles[-1] or template.always_named
+                new = role != roles[-1] or not template.ditto
                 body += frame.turn_cost(role if new else "")
             roles.append(role)
             printed.append(text)
@@ -207,7 +207,7 @@ class Entry:
     def inner_label(self, turn: int, template: Template, item: str = "") -> str:
         """What stands before a turn that is not the chunk's first."""
         role = self.roles[turn]
-        if role == self.roles[turn - 1] and not template.always_named:
+        if role == self.roles[turn - 1] and template.ditto:
             return item
         return f"{item} {role}" if item else role
 
@@ -228,7 +228,7 @@ def names(before: Entry | None, entry: Entry, template: Template) -> bool:
         before is None
         or before.day != entry.day
         or before.roles[-1] != entry.roles[0]
-        or template.always_named
+        or not template.ditto
     )
 
 

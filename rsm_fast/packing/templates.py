@@ -91,8 +91,8 @@ class Template:
         with a newline.
     end_turn, end_day, end_atom, end : str
         Lines after a turn, a day's turns, an atom's and the last of all; empty for none.
-    always_named : bool
-        Name the speaker of every turn; else only where it is not the one before.
+    ditto : bool
+        Leave the speaker's name out where it is the one of the turn before.
     markup : bool
         Write texts and labels as XML character data: ``<`` as ``&lt;`` and so on.
 
@@ -111,7 +111,7 @@ class Template:
     end_day: str = ""
     end_atom: str = ""
     end: str = ""
-    always_named: bool = False
+    ditto: bool = False
     markup: bool = False
 
     def __post_init__(self) -> None:
@@ -230,6 +230,7 @@ MARKDOWN: Final = Template(
     day="# {day}",
     atom="# Atom {atom}",
     turn="{who} \t",
+    ditto=True,
 )
 PLAIN: Final = Template(
     name="plain",
@@ -248,7 +249,6 @@ XML: Final = Template(
     end_day="</day>",
     end_atom="</atom>",
     end="</memory>",
-    always_named=True,
     markup=True,
 )
 TEMPLATES: Final = {template.name: template for template in (MARKDOWN, PLAIN, XML)}

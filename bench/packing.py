@@ -1,0 +1,155 @@
+"""What packing costs and saves: folding, frames, time.
+
+``python -m bench.packing [DATA] [--write docs/packing.md]`` prints the tables of that page, or
+writes them between its markers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from bench.datasets.ama import read_ama
+from bench.datasets.locomo import read_locomo
+from bench.datasets.realmem import read_realmem
+from bench.datasets.records import Stream
+from rsm_fast.instants import Instant, parse_instant
+from rsm_fast.packing import TEMPLATES, Filled, Piece, Span, fill
+from rsm_fast.tokens import as_token_counter
+
+COUNTER = as_token_counter()
+BUDGET = 4000
+
+
+def pieces_of(stream: Stream) -> list[Piece]:
+    """One chunk per turn, in the order of the stream."""
+    pieces = []
+    for row, turn in enumerate(stream.turns):
+        lines = turn.text.split("\n")
+        when = Instant(row) if turn.timestamp is None else parse_instant(turn.timestamp)
+        step = (turn.metadata or {}).get("step")
+        span = Span(turn.role, turn.text, str(row), tuple(COUNTER.count_lines(lines)))
+        pieces.append(
+            Piece(
+                row=row,
+                id=str(row),
+                spans=(span,),
+                atom=None,
+                session=turn.session,
+                instant=when,
+                score=0.0,
+                step=step if isinstance(step, int) else None,
+            )
+        )
+    return pieces
+
+
+def streams(data: Path) -> dict[str, list[list[Piece]]]:
+    """Pieces of every stream, by data set."""
+    ama = read_ama(data / "ama").streams
+    found: dict[str, list[list[Piece]]] = {}
+    for stream in ama:
+        domain = stream.group.partition("/")[0]
+        found.setdefault(f"AMA-Bench, {domain}", []).append(pieces_of(stream))
+    found["RealMem"] = [pieces_of(s) for s in read_realmem(data / "realmem").streams]
+    found["LoCoMo"] = [pieces_of(s) for s in read_locomo(data / "locomo").streams]
+    return found
+
+
+def packed(pieces: Iterable[Piece], budget: int, *, fold: bool, template: str) -> Filled:
+    """A pack whose tokens have been counted once more, as a whole."""
+    filled = fill(pieces, budget=budget, counter=COUNTER, fold=fold, template=template)
+    if COUNTER(filled.text) != filled.tokens:
+        raise AssertionError(f"{filled.tokens} tokens were {COUNTER(filled.text)}")
+    return filled
+
+
+def best_of(run: Callable[[], object], repeats: int = 7) -> float:
+    """Seconds of the fastest of some runs."""
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def saving_table(found: dict[str, list[list[Piece]]]) -> Iterator[str]:
+    """Tokens of whole streams, written out and folded."""
+    yield "| whole streams | streams | tokens written out | folded | saved |"
+    yield "|---|---|---|---|---|"
+    for name, many in found.items():
+        out, in_ = (
+            sum(packed(pieces, 10**9, fold=fold, template="markdown").tokens for pieces in many)
+            for fold in (False, True)
+        )
+        yield f"| {name} | {len(many)} | {out:,} | {in_:,} | {100 * (1 - in_ / out):.0f} % |"
+
+
+def frame_table(found: dict[str, list[list[Piece]]]) -> Iterator[str]:
+    """Tokens of frame per chunk, by template, in packs of the last chunks."""
+    yield f"| frame, tokens a chunk at {BUDGET:,} | " + " | ".join(TEMPLATES) + " |"
+    yield "|---|" + "---|" * len(TEMPLATES)
+    for name, many in found.items():
+        cells = []
+        for template in TEMPLATES:
+            frame = chunks = 0
+            for pieces in many:
+                filled = packed(pieces[::-1], BUDGET, fold=False, template=template)
+                own = sum(sum(p.piece.spans[0].line_tokens) for p in filled.packed)
+                frame += filled.tokens - own
+                chunks += len(filled.packed)
+            cells.append(f"{frame / chunks:.1f}")
+        yield f"| {name} | " + " | ".join(cells) + " |"
+
+
+def time_table(found: dict[str, list[list[Piece]]]) -> Iterator[str]:
+    """Microseconds of admission, layout and writing, and chunks packed."""
+    yield (
+        f"| filling {BUDGET:,} tokens | chunks, written out | microseconds | chunks, folded "
+        "| microseconds | per chunk, ratio |"
+    )
+    yield "|---|---|---|---|---|---|"
+    for name, many in found.items():
+        times, chunks = [], []
+        for fold in (False, True):
+            runs = [
+                lambda pieces=pieces, fold=fold: fill(
+                    pieces[::-1], budget=BUDGET, counter=COUNTER, fold=fold
+                )
+                for pieces in many
+            ]
+            times.append(1e6 * sum(best_of(run) for run in runs) / len(many))
+            chunks.append(sum(len(run().packed) for run in runs) / len(many))
+        ratio = times[1] / chunks[1] / (times[0] / chunks[0])
+        yield (
+            f"| {name} | {chunks[0]:.0f} | {times[0]:,.0f} | {chunks[1]:.0f} | {times[1]:,.0f} "
+            f"| {ratio:.2f} |"
+        )
+
+
+TABLES = {"saving": saving_table, "frame": frame_table, "time": time_table}
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="?", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--write", type=Path, help="a page with <!-- NAME --> markers")
+    options = parser.parse_args()
+    found = streams(options.data)
+    page = options.write.read_text(encoding="utf-8") if options.write else ""
+    for name, table in TABLES.items():
+        text = "\n".join(table(found))
+        print(text, end="\n\n")
+        marker = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.S)
+        page = marker.sub(lambda match, text=text: match[1] + text + match[2], page)
+    if options.write:
+        options.write.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
