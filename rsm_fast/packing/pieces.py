@@ -122,7 +122,7 @@ class Filled:
     packed : tuple of PackedPiece
         What stands in the text, in its order.
     omitted : tuple of Omitted
-        What was left out, at most `rsm_fast.packing.fill.MAX_OMITTED` (only if ``explain``).
+        What was left out, at most `rsm_fast.packing.admission.MAX_OMITTED` (only if ``explain``).
     considered : int
         Pieces that were tried against the budget.
     folded_tokens : int
