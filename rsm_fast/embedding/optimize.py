@@ -136,7 +136,7 @@ def optimize_model(
             cosine_mean=mean,
             seconds=time.perf_counter() - start,
         )
-        _write_json(made / "rsm_fast.json", _record(result))
+        _write_json(made / "rsm_fast.json", _record(result, spec.tokenizer_sha256))
         candidate.close()
         _swap(made, folder)
     return result
@@ -225,7 +225,7 @@ def _write_folder(folder: Path, spec: ModelSpec, weights: Any, model: bytes) -> 
     )
 
 
-def _record(result: OptimizedModel) -> dict[str, Any]:
+def _record(result: OptimizedModel, tokenizer_sha256: str) -> dict[str, Any]:
     import onnx
     import onnxruntime
 
@@ -233,6 +233,7 @@ def _record(result: OptimizedModel) -> dict[str, Any]:
         "made_by": "rsm-fast model optimize",
         "source_sha256": result.source_sha256,
         "sha256": result.sha256,
+        "tokenizer_sha256": tokenizer_sha256,
         "cosine_min": round(result.cosine_min, 5),
         "cosine_mean": round(result.cosine_mean, 5),
         "probe_texts": len(PROBE_TEXTS),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
+from rsm_fast.embedding.hub import read_pin
 from rsm_fast.embedding.models import MODELS, ModelInfo, Pooling, model_info
 from rsm_fast.embedding.onnxfile import summarise
 from rsm_fast.errors import InvalidInputError, MissingDependencyError, ModelFileError
@@ -151,11 +152,15 @@ def default_model() -> str:
 
 def _optimized(base: str) -> ModelSpec:
     folder = optimized_folder(base)
-    if not (folder / "model.onnx").is_file():
+    model = folder / "model.onnx"
+    command = f"rsm-fast model optimize {base}"
+    if not model.is_file():
         raise ModelFileError(
-            f"{folder / 'model.onnx'}: the int8 version of {base} is not on this machine; run: "
-            f"rsm-fast model optimize {base} (needs pip install 'rsm-fast[convert]')"
+            f"{model}: the int8 version of {base} is not on this machine; run: {command} "
+            "(needs pip install 'rsm-fast[convert]')"
         )
+    record = _read_json(folder / "rsm_fast.json")
+    check_file(model, sha256=record.get("sha256"), mend=f"run: {command}")
     return replace(_local(folder, None), name=f"{base}{INT8_SUFFIX}")
 
 
@@ -191,8 +196,18 @@ def _packaged_path(known: KnownFile) -> Path:
 
 
 def _fetched(info: ModelInfo) -> ModelSpec:
-    """A model of the table that was fetched before."""
+    """A model of the table: a folder that was put there by hand, or what was fetched."""
     folder = models_folder() / info.name
+    pin = None if folder.is_dir() else read_pin(info.name)
+    if pin is not None:
+        folder = Path(pin.folder)
+        damaged = pin.damaged()
+        if damaged:
+            raise ModelFileError(
+                f"{folder / damaged[0]}: expected the file that was fetched first, sha256 "
+                f"{pin.sha256[damaged[0]]}, got another or none; run: rsm-fast model fetch "
+                f"{info.name}"
+            )
     if not (folder / info.onnx_file).is_file():
         raise ModelFileError(
             f"{folder / info.onnx_file}: the model {info.name} is not on this machine; run: "
@@ -200,6 +215,8 @@ def _fetched(info: ModelInfo) -> ModelSpec:
             f"or copy the files of {info.repository} into that folder, or set RSM_FAST_MODELS to "
             "the folder that holds it"
         )
+    for file, sha256 in info.sha256.items():
+        check_file(folder / file, sha256=sha256, mend=f"run: rsm-fast model fetch {info.name}")
     spec = _local(folder, None)
     return replace(
         spec,

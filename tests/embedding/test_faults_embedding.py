@@ -29,7 +29,7 @@ def run_python(code: str, *arguments: str, **options: object) -> subprocess.Comp
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         **options,  # type: ignore[call-overload]
     )
     assert done.returncode == 0, done.stderr
@@ -145,6 +145,7 @@ def test_f15_memory_reaches_a_plateau(tiny_bge: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
 def test_f15_the_ceiling_in_true_int8(minilm_int8: str) -> None:
     first, last = resident_megabytes(minilm_int8, 2000)
