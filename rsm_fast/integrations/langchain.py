@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rsm_fast import Hit, Memory, PackedChunk, Turn
@@ -26,6 +26,7 @@ except ImportError as error:
 __all__ = ["RSMChatMessageHistory", "RSMRetriever"]
 
 _ROLES: Final = {"human": "user", "ai": "assistant"}
+_TYPES: Final = {"user": "human", "assistant": "ai", "system": "system"}
 
 
 class RSMRetriever(BaseRetriever):
@@ -136,8 +137,11 @@ def _text(message: BaseMessage) -> str:
 
 
 def _message(turn: StoredTurn) -> BaseMessage:
-    stored: Mapping[str, Any] = turn.metadata.get("message") or {"type": turn.role, "data": {}}
+    """The message as it went in; of a turn that came in another way, one of its role."""
+    stored = turn.metadata.get("message")
+    if stored is None:
+        kind = _TYPES.get(turn.role, "chat")
+        stored = {"type": kind, "data": {"role": turn.role} if kind == "chat" else {}}
     data = {"content": turn.text, **stored["data"]}
-    kind = {role: name for name, role in _ROLES.items()}.get(stored["type"], stored["type"])
-    (message,) = messages_from_dict([{"type": kind, "data": data}])
+    (message,) = messages_from_dict([{"type": stored["type"], "data": data}])
     return message
