@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from rsm_fast.packing.fold import TurnLines, expected_saving
+from rsm_fast.packing.fold import Seen, TurnLines
 from rsm_fast.packing.layout import Entry, Frame, Layout, LayoutName
 from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece
 from rsm_fast.packing.render import Rendering
@@ -18,8 +18,8 @@ MAX_MISSES: Final = 64
 """Pieces in a row that did not fit, after which no more are tried."""
 MAX_OMITTED: Final = 200
 """Left-out chunks that ``explain`` reports at most."""
-_ROUNDS: Final = 3  # times that room found by folding is filled again
-_LEAST_ROOM: Final = 6  # tokens of room below which that does not pay
+_ROUNDS: Final = 2  # times that room found by folding is filled again
+_LEAST_ROOM: Final = 0.01  # share of the budget below which that does not pay
 _SLACK: Final = 0.03  # share of the budget left by an estimate that is worth a second count
 
 _Key: TypeAlias = tuple[tuple[str, str], ...]
@@ -88,7 +88,7 @@ class _Filler:
         # Tokens that folding is believed to save, and what the last rendering corrected.
         self.believed = 0
         self.correction = 0
-        self._seen: dict[str, int] = {}
+        self._seen = Seen()
         self._by_text: dict[_Key, Entry] = {}
         self._skipped: list[tuple[Piece, int, int]] = []
         self._reasons: dict[int, str] = {}
@@ -137,7 +137,7 @@ class _Filler:
         # While nothing repeats, what is too long as it is gets no closer look.
         if self.fold and (least <= room or self.believed):
             turns = [TurnLines(span.text, span.line_tokens) for span in piece.spans]
-            saved = sum([expected_saving(turn, self._seen) for turn in turns if turn.marks])
+            saved = sum([self._seen.saving(turn) for turn in turns])
             least -= saved
         if least > room:
             self._skip(piece, least, rank, f"needs over {least} tokens, {room} left")
@@ -153,11 +153,8 @@ class _Filler:
         self.believed += entry.saved
         if piece.step is None:
             self._by_text[_text_key(piece)] = entry
-        if self.fold:
-            seen = self._seen
-            for turn in turns:
-                for _, line, _ in turn.marks:
-                    seen[line] = seen.get(line, 0) + 1
+        for turn in turns:
+            self._seen.add(turn)
         return True
 
     def _add_copy(self, entry: Entry, piece: Piece, rank: int) -> bool:
@@ -186,12 +183,8 @@ class _Filler:
             entry = self.admitted.pop()
             self.layout.remove(entry)
             self.believed -= entry.saved
-            if self.fold:
-                for turn in entry.turns:
-                    for _, line, _ in turn.marks:
-                        self._seen[line] -= 1
-                        if not self._seen[line]:
-                            del self._seen[line]
+            for turn in entry.turns:
+                self._seen.remove(turn)
             if entry.piece.step is None:
                 del self._by_text[_text_key(entry.piece)]
             for piece in entry.pieces:
@@ -207,7 +200,7 @@ class _Filler:
         rendering = self._render()
         for _ in range(_ROUNDS):
             room = self.budget - rendering.tokens
-            if not rendering.saved or room < _LEAST_ROOM or not self._retry():
+            if not rendering.saved or room < _LEAST_ROOM * self.budget or not self._retry():
                 break
             rendering = self._render()
         cut = 1
@@ -231,7 +224,7 @@ class _Filler:
             while self.admitted and self.used > target:
                 self._cut(1)
             return self._capped(self._render())
-        if text and self.budget - count > max(_SLACK * self.budget, _LEAST_ROOM):
+        if text and self.budget - count > _SLACK * self.budget:
             estimate = rendering.tokens * self.budget // max(count, 1)
             self.room = estimate - 2 - self.frame.fixed
             if self._retry():

@@ -15,15 +15,15 @@ latest one above is meant. `rsm_fast.packing.unfold` gives the chunks back.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 __all__ = [
     "FoldedTurn",
     "Mark",
     "Run",
+    "Seen",
     "TurnLines",
-    "expected_saving",
     "fold",
     "printed_step",
     "reference",
@@ -94,27 +94,49 @@ def printed_step(text: str) -> str | None:
     return None if match is None else f"step {int(match[1])}"
 
 
-def expected_saving(turn: TurnLines, seen: Container[str]) -> int:
-    """Tokens that references will save in a turn, before the layout is known.
+class Seen:
+    """The lines and turns of a pack, for what folding will save before the layout is known."""
 
-    Parameters
-    ----------
-    turn : TurnLines
-    seen : container of str
-        The marked lines that the pack has.
-    """
-    saved = run = lines = 0
-    for _, line, tokens in turn.marks:
-        if line in seen:
-            run += tokens
-            lines += 1
-        elif run:
-            saved += max(0, run - (_SAME_LINE if lines == 1 else _LINES))
-            run = lines = 0
-    if run:
-        # The last lines of a turn are mostly the last lines of the other one, too.
-        saved += max(0, run - _REST)
-    return saved
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def saving(self, turn: TurnLines) -> int:
+        """Tokens that references are going to save if a turn joins."""
+        seen = self._counts
+        if turn.text in seen:
+            return max(0, sum(turn.tokens) - _REST)
+        saved = run = lines = 0
+        for _, line, tokens in turn.marks:
+            if line in seen:
+                run += tokens
+                lines += 1
+            elif run:
+                saved += run - (_SAME_LINE if lines == 1 else _LINES)
+                run = lines = 0
+        if run:
+            # The last lines of a turn are mostly the last lines of the other one, too.
+            saved += run - _REST
+        return max(0, saved)
+
+    def add(self, turn: TurnLines) -> None:
+        """A turn joins."""
+        counts = self._counts
+        for _, line, _ in turn.marks:
+            counts[line] = counts.get(line, 0) + 1
+        if turn.marks:
+            counts[turn.text] = counts.get(turn.text, 0) + 1
+
+    def remove(self, turn: TurnLines) -> None:
+        """A turn leaves."""
+        texts = [line for _, line, _ in turn.marks]
+        if turn.marks:
+            texts.append(turn.text)
+        for text in texts:
+            self._counts[text] -= 1
+            if not self._counts[text]:
+                del self._counts[text]
 
 
 # Lines of a turn of the text: its number, the first of them, and the one after the last.
