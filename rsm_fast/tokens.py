@@ -200,8 +200,20 @@ class WordPieceCounter:
             return sum(map(len, self._learn(words)))
 
     def count_lines(self, lines: Sequence[str]) -> list[int]:
-        """Tokens of each line."""
-        return [self(line) for line in lines]
+        """Tokens of each line; words that the cache lacks are tokenised in one go."""
+        split = [_words(line) for line in lines]
+        known = self._ids_of
+        missing = set(chain.from_iterable(split)).difference(known)
+        found = self._looked_up(missing) if missing else {}
+        counts = []
+        for words in split:
+            try:
+                counts.append(sum(map(len, map(known.__getitem__, words))))
+            except KeyError:  # a long word, or another thread has emptied the cache
+                counts.append(
+                    sum(len(found.get(word) or known.get(word) or self.ids(word)) for word in words)
+                )
+        return counts
 
     def ids(self, text: str) -> list[int]:
         """Ids of the tokens of ``text``, in order."""
@@ -216,22 +228,19 @@ class WordPieceCounter:
 
     def _learn(self, words: list[str]) -> list[tuple[int, ...]]:
         """Ids of each word, tokenising those that the cache lacks and keeping the short ones."""
+        found = {word: ids for word in words if (ids := self._ids_of.get(word)) is not None}
+        found.update(self._looked_up(set(words).difference(found)))
+        return [found[word] for word in words]
+
+    def _looked_up(self, words: set[str]) -> dict[str, tuple[int, ...]]:
+        """Ids of words that the cache lacks; the short ones are kept."""
         tokenizer = self._tokenizer or self._open()
-        known = self._ids_of
-        found: dict[str, tuple[int, ...]] = {}
-        missing = []
-        for word in dict.fromkeys(words):
-            ids = known.get(word)
-            if ids is None:
-                missing.append(word)
-            else:
-                found[word] = ids
-        short = [word for word in missing if len(word) <= _LONGEST_CACHED_WORD]
-        found.update(self._tokenised(short, tokenizer))
-        for word in missing:
+        short = [word for word in words if len(word) <= _LONGEST_CACHED_WORD]
+        found = self._tokenised(short, tokenizer)
+        for word in words:
             if len(word) > _LONGEST_CACHED_WORD:
                 found[word] = self._cut_up(word, tokenizer)
-        return [found[word] for word in words]
+        return found
 
     def _cut_up(self, word: str, tokenizer: Tokenizer) -> tuple[int, ...]:
         """Ids of a long word, cut where the tokenizer would, so that its pieces repeat too."""
