@@ -180,6 +180,7 @@ def parser() -> argparse.ArgumentParser:
         _json,
     )
     _add_care(command)
+    _add_moving(command)
     _add_machine(command)
     return top
 
@@ -232,6 +233,43 @@ def _add_care(command: Any) -> None:
     )
 
 
+def _add_moving(command: Any) -> None:
+    """Commands that copy a store out and in."""
+    command(
+        "export",
+        "write a store as JSON Lines",
+        "Everything is in it, ordered and as UTF-8: two exports of equal content are equal byte\n"
+        "by byte. Without -n all namespaces are written.",
+        "rsm-fast export agent.rsm -o agent.jsonl\n"
+        "rsm-fast export agent.rsm -n acme/user-7 --light | gzip > user-7.jsonl.gz",
+        _store,
+        _option("-o", "--output", metavar="FILE", default="-", help="new file (default: stdout)"),
+        _flag("--light", help="without vectors: smaller, and import has to embed"),
+        _option("-n", "--namespace", metavar="NAME", help="only this one"),
+    )
+    command(
+        "import",
+        "read what `export` wrote",
+        "A namespace that is not there yet becomes exactly what it was; into one that is there,\n"
+        "the turns with new ids are added. So a second import changes nothing.",
+        "rsm-fast import new.rsm agent.jsonl\nrsm-fast import new.rsm user-7.jsonl -n user-8",
+        _store,
+        _argument("file", metavar="FILE", help="file to read; - is standard input"),
+        _option("-n", "--namespace", metavar="NAME", help="name it so (default: as it was)"),
+        _option("-e", "--embedder", metavar="MODEL", help="embed anew with this model"),
+        _json,
+    )
+    command(
+        "backup",
+        "copy a store while it is in use",
+        "The copy is a store of its own, as the first one was at one instant.",
+        "rsm-fast backup agent.rsm agent-copy.rsm",
+        _store,
+        _argument("target", metavar="TARGET", help="file to write; it must not exist"),
+        _json,
+    )
+
+
 def _add_machine(command: Any) -> None:
     """Commands about this machine: kernels, models, health, servers."""
     command(
@@ -264,6 +302,35 @@ def _add_machine(command: Any) -> None:
         _embedder,
         _json,
     )
+    model = command(
+        "model",
+        "list, fetch and check embedding models",
+        "",
+        "rsm-fast model list\nrsm-fast model path minilm",
+    )
+    verbs = model.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
+    name = _argument("name", metavar="NAME", help="a name that `model list` shows, or a folder")
+    for verb, help_text, detail, parts in (
+        ("list", "list the known models", "", (_json,)),
+        (
+            "fetch",
+            "download a model",
+            "Revision and hashes are recorded at the first time and held from then on. Needs the\n"
+            "extra `hub`.",
+            (name, _json),
+        ),
+        ("verify", "check the files of a model against their sha256", "", (name, _json)),
+        ("path", "print where the files of a model are", "", (name,)),
+        (
+            "optimize",
+            "make the true-int8 version of a model",
+            "Faster, and nearly the same vectors; it is the default afterwards. Needs the extra\n"
+            "`convert`.",
+            (name, _option("-o", "--output", metavar="FOLDER", help="new folder"), _json),
+        ),
+    ):
+        example = f"rsm-fast model {verb}" + ("" if verb == "list" else " minilm")
+        command(verb, help_text, detail, example, *parts, parent=verbs)
 
 
 # --- parts that commands share ---------------------------------------------------------------

@@ -140,19 +140,22 @@ def _embedder(name: str | None, problems: list[str]) -> dict[str, Any]:
 
 
 def _store(arguments: Namespace, problems: list[str]) -> dict[str, Any]:
-    """Read every record of every namespace; checksums are verified on the way."""
+    """Every row, checksum and link of the store, once."""
     from rsm_fast.cli.opening import require_store
     from rsm_fast.store import Store
 
     require_store(arguments.store)
     report: dict[str, Any] = {"path": arguments.store}
     try:
-        with Store.open(arguments.store, read_only=True) as store, store.read() as reader:
+        with Store.open(arguments.store, read_only=True) as store:
             report["bytes"] = store.file_bytes()
-            for record in reader.namespaces():
-                turns = sum(1 for _ in reader.all_turns(record.id))
-                chunks = sum(1 for _ in reader.all_chunks(record.id))
-                report[record.key] = f"{turns:,} turns, {chunks:,} chunks"
+            with store.read() as reader:
+                for record in reader.namespaces():
+                    turns, chunks = reader.counts(record.id)
+                    report[record.key] = f"{turns:,} turns, {chunks:,} chunks"
+            for finding in store.check():
+                place = finding.table if finding.key is None else f"{finding.table} {finding.key}"
+                problems.append(f"store: {place}: {finding.message}")
     except RSMError as error:
         problems.append(f"store: {error}")
     return report
