@@ -9,6 +9,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rsm_fast.analysis import ANALYSER_VERSION, analyse, date_terms, pack_terms, step_label
@@ -286,40 +287,40 @@ class Drafter:
             Complete and unfinished ones; a continued chunk comes with its ``pk``.
         """
         if self._chunk_turns == 1:
-            return [
+            drafts = [
                 draft
                 for index, turn in enumerate(turns)
-                for draft in self.finished([Part(turn, 0, len(turn.text), index)])
+                for draft in self._cut([Part(turn, 0, len(turn.text), index)])
             ]
+            return self._described(drafts)
         growing = dict(unfinished)
-        touched: dict[int, Draft] = {}
-        done: list[Draft] = []
+        begun: dict[int, Draft] = {}  # in the order of their first turns
+        drafts = []
         for index, turn in enumerate(turns):
             draft = growing.get(turn.session)
             if draft is None:
                 draft = growing[turn.session] = Draft([], 0, complete=False)
+            begun[id(draft)] = draft
             draft.parts.append(Part(turn, 0, len(turn.text), index))
             if len(draft.parts) >= self._chunk_turns:
-                done.extend(self.finished(draft.parts, pk=draft.pk))
+                draft.complete = True
                 del growing[turn.session]
-                touched.pop(id(draft), None)
-            else:
-                touched[id(draft)] = draft
-        for draft in touched.values():
-            self._describe(draft)
-        return [*done, *touched.values()]
+        for draft in begun.values():
+            drafts.extend(self._cut(draft.parts, pk=draft.pk) if draft.complete else [draft])
+        return self._described(drafts)
 
     def unfinished(self, parts: list[Part], *, pk: int, part_number: int) -> Draft:
         """A stored chunk that is not full yet, with other parts."""
-        draft = Draft(parts, part_number, complete=False, pk=pk)
-        self._describe(draft)
-        return draft
+        return self._described([Draft(parts, part_number, complete=False, pk=pk)])[0]
 
     def finished(self, parts: list[Part], *, pk: int = 0, part_number: int = 0) -> list[Draft]:
         """Complete chunks of these parts: one, or several where the window is too small.
 
         The first of them takes ``pk`` and ``part_number``.
         """
+        return self._described(self._cut(parts, pk=pk, part_number=part_number))
+
+    def _cut(self, parts: list[Part], *, pk: int = 0, part_number: int = 0) -> list[Draft]:
         groups = [parts]
         if self._window is not None and self._split_long:
             groups = list(self._within_window(parts))
@@ -329,11 +330,7 @@ class Drafter:
             first = group[0]
             key = (first.index, first.turn.pk)
             number = numbers[key] = numbers.get(key, part_number - 1) + 1
-            draft = Draft(group, number, complete=True)
-            if not drafts:
-                draft.pk = pk
-            self._describe(draft)
-            drafts.append(draft)
+            drafts.append(Draft(group, number, complete=True, pk=0 if drafts else pk))
         return drafts
 
     def _within_window(self, parts: list[Part]) -> Iterable[list[Part]]:
@@ -358,25 +355,33 @@ class Drafter:
         if group:
             yield group
 
-    def _describe(self, draft: Draft) -> None:
-        """Fill in what follows from the parts."""
-        parts = [(part.turn.role, part.text) for part in draft.parts]
+    def _described(self, drafts: list[Draft]) -> list[Draft]:
+        """The drafts, with all filled in that follows from their parts."""
+        lines: list[str] = []
+        for draft in drafts:
+            draft.text = chunk_text((part.turn.role, part.text) for part in draft.parts)
+            for part in draft.parts:
+                lines.extend(part.text.split("\n"))
+        counts = iter(self._counter.count_lines(lines))
+        for draft in drafts:
+            of_lines = [
+                next(counts) for part in draft.parts for _ in range(part.text.count("\n") + 1)
+            ]
+            draft.line_tokens = array("I", of_lines).tobytes()
+            if len(draft.parts) == 1 and self._counter.additive:
+                draft.tokens = sum(of_lines)
+            else:
+                draft.tokens = self._counter(draft.text)
+            self._analyse(draft)
+        return drafts
+
+    def _analyse(self, draft: Draft) -> None:
         first = draft.parts[0].turn
-        draft.text = chunk_text(parts)
         draft.text_hash = text_hash(draft.text)
-        lines = [line for _, text in parts for line in text.split("\n")]
-        counts = self._counter.count_lines(lines)
-        draft.line_tokens = array("I", counts).tobytes()
-        if len(parts) == 1 and self._counter.additive:
-            draft.tokens = sum(counts)
-        else:
-            draft.tokens = self._counter(draft.text)
-        role = first.role if len(parts) == 1 and first.role.lower() not in _PLAIN_ROLES else ""
-        draft.to_embed = f"{role}: {draft.text}" if role else draft.text
-        draft.terms = [
-            *analyse(draft.to_embed),
-            *date_terms(Instant(first.micros, first.offset_minutes)),
-        ]
+        named = len(draft.parts) == 1 and first.role.lower() not in _PLAIN_ROLES
+        draft.to_embed = f"{first.role}: {draft.text}" if named else draft.text
+        local_day = (first.micros + first.offset_minutes * 60_000_000) // _DAY
+        draft.terms = [*analyse(draft.to_embed), *_day_terms(local_day)]
         labels = (
             step_label(part.text, json.loads(part.turn.metadata) if part.turn.metadata else None)
             for part in draft.parts
@@ -387,3 +392,12 @@ class Drafter:
             and not self._split_long
             and self._window_tokens(draft.to_embed) > self._window
         )
+
+
+_DAY = 86_400_000_000  # microseconds
+
+
+@lru_cache(maxsize=4096)
+def _day_terms(day: int) -> tuple[str, ...]:
+    """Index terms of a calendar day, counted from 1970-01-01."""
+    return tuple(date_terms(Instant(day * _DAY)))

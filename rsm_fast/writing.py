@@ -280,9 +280,15 @@ class WritePath:
         """
         writer, ns, state = transaction.writer, transaction.ns, transaction.state
         rows = np.array([self._row_for(state, draft) for draft in drafts], np.int32)
-        complete = rows[np.array([draft.complete for draft in drafts], bool)]
-        if state.clusterer is not None and complete.size:
-            state.clusterer.assign_many(complete)
+        if state.clusterer is not None:
+            # Gated in the order in which they became complete, as one by one.
+            complete = [
+                (draft.parts[-1].index, place)
+                for place, draft in enumerate(drafts)
+                if draft.complete
+            ]
+            if complete:
+                state.clusterer.assign_many(rows[[place for _, place in sorted(complete)]])
         new_rows: list[int] = []
         new: list[ChunkRecord] = []
         for row, draft in zip(rows.tolist(), drafts, strict=True):

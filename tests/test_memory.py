@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +151,21 @@ def test_turns_come_in_every_form(memory_of: Opener) -> None:
     assert memory.add({"text": "one more", "id": "y"}) == "y"
 
 
-def test_add_many_gives_the_same_as_one_by_one() -> None:
+@pytest.mark.parametrize("chunk_turns", [1, 3])
+def test_add_many_gives_the_same_as_one_by_one(chunk_turns: int) -> None:
     turns = sentences(160)
-    bulk, single, blocks = (Memory(embedder="hashing") for _ in range(3))
+    if chunk_turns > 1:  # sessions that are talked in by turns
+        turns = turns[::2] + turns[1::2]
+        turns = [replace(turn, session=f"s{i % 3 + i // 60}") for i, turn in enumerate(turns)]
+    bulk, single, blocks = (Memory(embedder="hashing", chunk_turns=chunk_turns) for _ in range(3))
     bulk.add_many(turns)
     for turn in turns:
         single.add(turn)
     blocks.add_many(turns[:70])
     blocks.add_many(turns[70:71])
     blocks.add_many(turns[71:])
+    for memory in (bulk, single, blocks):
+        memory.flush()
     assert fingerprint(bulk) == fingerprint(single) == fingerprint(blocks)
     assert bulk.stats().atoms > 1
 
