@@ -57,7 +57,7 @@ class HybridSettings:
 
     dense: float = 1.0
     lexical: float = 0.5
-    window: int = 2
+    window: int = 4
     smoothing: float = 0.25
     dense_floor: float = 0.0
     lexical_floor: float = 0.0
