@@ -12,7 +12,9 @@ import os
 import random
 import select
 import signal
+import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -124,7 +126,7 @@ class Trials:
             lines = pipe.read().split(b"\n")[:-1]
         _, status = os.waitpid(pid, 0)
         if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
-            raise AssertionError(f"{kind}: the child ended by itself: {status}, {lines[-1:]}")
+            raise AssertionError(f"{kind}: the child ended by itself: {status}, {lines[-1:]!r:.99}")
         before, after = state, state
         for line in lines:
             if line.startswith(b"ack"):
@@ -169,8 +171,9 @@ class Trials:
                     self.target.apply(opened, op)
                 state = apply_to_model(state, op)
                 os.write(pipe, b"ack\n")
-        except BaseException as error:
-            os.write(2, f"child: {error!r}\n".encode())
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(status)
 
