@@ -19,6 +19,9 @@ MAX_MISSES: Final = 64
 MAX_OMITTED: Final = 200
 """Left-out chunks that ``explain`` reports at most."""
 _ROUNDS: Final = 2  # times that room found by folding is filled again
+_FOLDED: Final = 6
+"""A chunk this many times as long as the room left is not expected to fold into it. (None is,
+before the first repeated line.)"""
 _LEAST_ROOM: Final = 0.01  # share of the budget below which that does not pay
 _SLACK: Final = 0.03  # share of the budget left by an estimate that is worth a second count
 
@@ -134,10 +137,11 @@ class _Filler:
         least = sum([sum(span.line_tokens) for span in piece.spans])
         turns: list[TurnLines] = []
         saved = 0
-        # While nothing repeats, what is too long as it is gets no closer look.
-        if self.fold and (least <= room or self.believed):
+        if self.fold and (least <= room or (self.believed and least <= _FOLDED * room)):
             turns = [TurnLines(span.text, span.line_tokens) for span in piece.spans]
-            saved = sum([self._seen.saving(turn) for turn in turns])
+            label = "item 1" if piece.step is None else f"step {piece.step}"
+            cost = self.frame.cost(label)
+            saved = sum([self._seen.saving(turn, cost) for turn in turns])
             least -= saved
         if least > room:
             self._skip(piece, least, rank, f"needs over {least} tokens, {room} left")
@@ -203,11 +207,11 @@ class _Filler:
             if not rendering.saved or room < _LEAST_ROOM * self.budget or not self._retry():
                 break
             rendering = self._render()
-        cut = 1
         while rendering.tokens > self.budget:
-            self._cut(cut)
+            self._cut(1)
+            while self.admitted and self.used > self.room:
+                self._cut(1)
             rendering = self._render()
-            cut *= 2
         if isinstance(counter, WordPieceCounter):
             return rendering, rendering.write(), rendering.tokens
         # The promise is about newlines; the frame also joins parts within a line.

@@ -35,7 +35,7 @@ _SAME_LINE: Final = 4
 _REST: Final = 5
 _LINE: Final = 6
 _LINES: Final = 8
-_NEW_LABEL: Final = 2
+_LABEL: Final = 2
 _STEP: Final = re.compile(r"(?i)step (-?[0-9]{1,18})(?![0-9])")
 
 
@@ -100,43 +100,53 @@ class Seen:
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, int] = {}  # of marked lines, and of whole turns
 
-    def saving(self, turn: TurnLines) -> int:
-        """Tokens that references are going to save if a turn joins."""
+    def saving(self, turn: TurnLines, label: int = _LABEL) -> int:
+        """Tokens that references are going to save if a turn joins.
+
+        Parameters
+        ----------
+        turn : TurnLines
+        label : int
+            Tokens of a label.
+        """
         seen = self._counts
-        if turn.text in seen:
-            return max(0, sum(turn.tokens) - _REST)
+        marks = turn.marks
+        if marks and turn.text in seen:
+            return max(0, sum(turn.tokens) - (_REST - _LABEL + label))
         saved = run = lines = 0
-        for _, line, tokens in turn.marks:
+        for _, line, tokens in marks:
             if line in seen:
                 run += tokens
                 lines += 1
             elif run:
-                saved += run - (_SAME_LINE if lines == 1 else _LINES)
+                saved += run - ((_SAME_LINE if lines == 1 else _LINES) - _LABEL + label)
                 run = lines = 0
         if run:
             # The last lines of a turn are mostly the last lines of the other one, too.
-            saved += run - _REST
+            saved += run - (_REST - _LABEL + label)
         return max(0, saved)
 
     def add(self, turn: TurnLines) -> None:
         """A turn joins."""
         counts = self._counts
-        for _, line, _ in turn.marks:
-            counts[line] = counts.get(line, 0) + 1
-        if turn.marks:
-            counts[turn.text] = counts.get(turn.text, 0) + 1
+        for text in self._parts(turn):
+            counts[text] = counts.get(text, 0) + 1
 
     def remove(self, turn: TurnLines) -> None:
         """A turn leaves."""
-        texts = [line for _, line, _ in turn.marks]
-        if turn.marks:
-            texts.append(turn.text)
-        for text in texts:
-            self._counts[text] -= 1
-            if not self._counts[text]:
-                del self._counts[text]
+        counts = self._counts
+        for text in self._parts(turn):
+            counts[text] -= 1
+            if not counts[text]:
+                del counts[text]
+
+    def _parts(self, turn: TurnLines) -> list[str]:
+        parts = [line for _, line, _ in turn.marks]
+        if parts and len(turn.tokens) > 1:
+            parts.append(turn.text)
+        return parts
 
 
 # Lines of a turn of the text: its number, the first of them, and the one after the last.
@@ -270,7 +280,7 @@ class _Folder:
     def _price(self, base: int, target: int) -> int:
         """Tokens of a reference to a turn, with the label that it may need there."""
         if self.steps[target] is None and not self.folded[target].labelled:
-            return base + _NEW_LABEL
+            return base + _LABEL
         return base
 
 
