@@ -30,7 +30,15 @@ from rsm_fast.instants import Instant
 if TYPE_CHECKING:
     from rsm_fast.types import JSONValue
 
-__all__ = ["ANALYSER_VERSION", "analyse", "date_terms", "pack_terms", "step_label", "unpack_terms"]
+__all__ = [
+    "ANALYSER_VERSION",
+    "analyse",
+    "chunk_terms",
+    "date_terms",
+    "pack_terms",
+    "step_label",
+    "unpack_terms",
+]
 
 ANALYSER_VERSION = 1
 """Stored with every chunk's terms; a store whose terms have another version is analysed anew."""
@@ -111,6 +119,23 @@ def analyse(text: str) -> list[str]:
     return unfiltered or [
         piece[:_LONGEST_WORD].encode("utf-8", "replace").decode() for piece in text.split()
     ]
+
+
+_DAY = 86_400_000_000  # microseconds
+
+
+def chunk_terms(text: str, instant: Instant) -> list[str]:
+    """Index terms of a chunk: those of its text, and those of its day."""
+    return [
+        *analyse(text),
+        *_day_terms((instant.micros + instant.offset_minutes * 60_000_000) // _DAY),
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _day_terms(day: int) -> tuple[str, ...]:
+    """`date_terms` of a day counted from 1970-01-01."""
+    return tuple(date_terms(Instant(day * _DAY)))
 
 
 def date_terms(instant: Instant) -> list[str]:

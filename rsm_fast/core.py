@@ -162,6 +162,12 @@ class Core:
             )
         self._embedder = embedder
 
+    def use_embedder(self, embedder: Embedder) -> None:
+        """Go on with another embedder; the store's vectors must be its own by now."""
+        with self.lock:
+            self._embedder = self._given_embedder = embedder
+            self._state = None
+
     def embed_passages(self, texts: Sequence[str]) -> F32:
         """Unit vectors of texts to be stored, checked, shape (n, d) float32."""
         embedder = self.embedder

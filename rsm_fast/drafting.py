@@ -9,11 +9,10 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rsm_fast.analysis import ANALYSER_VERSION, analyse, date_terms, pack_terms, step_label
-from rsm_fast.chunking import chunk_text, split_text, text_hash
+from rsm_fast.analysis import ANALYSER_VERSION, chunk_terms, pack_terms, step_label
+from rsm_fast.chunking import chunk_text, embedded_text, split_text, text_hash
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.instants import Instant, parse_duration, parse_instant
 from rsm_fast.store import ChunkRecord, TurnRecord
@@ -37,9 +36,6 @@ __all__ = [
     "checked_text",
     "checked_turn",
 ]
-
-_PLAIN_ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "agent", "bot"})
-"""Roles that say nothing about who speaks; any other is a name, and is embedded and indexed."""
 
 _ROLE_TOKENS = 16
 """Tokens of the embedder's window that are left for the name before the text."""
@@ -378,10 +374,8 @@ class Drafter:
     def _analyse(self, draft: Draft) -> None:
         first = draft.parts[0].turn
         draft.text_hash = text_hash(draft.text)
-        named = len(draft.parts) == 1 and first.role.lower() not in _PLAIN_ROLES
-        draft.to_embed = f"{first.role}: {draft.text}" if named else draft.text
-        local_day = (first.micros + first.offset_minutes * 60_000_000) // _DAY
-        draft.terms = [*analyse(draft.to_embed), *_day_terms(local_day)]
+        draft.to_embed = embedded_text((part.turn.role, part.text) for part in draft.parts)
+        draft.terms = chunk_terms(draft.to_embed, Instant(first.micros, first.offset_minutes))
         labels = (
             step_label(part.text, json.loads(part.turn.metadata) if part.turn.metadata else None)
             for part in draft.parts
@@ -392,12 +386,3 @@ class Drafter:
             and not self._split_long
             and self._window_tokens(draft.to_embed) > self._window
         )
-
-
-_DAY = 86_400_000_000  # microseconds
-
-
-@lru_cache(maxsize=4096)
-def _day_terms(day: int) -> tuple[str, ...]:
-    """Index terms of a calendar day, counted from 1970-01-01."""
-    return tuple(date_terms(Instant(day * _DAY)))

@@ -250,6 +250,29 @@ class Memory:
         """Find tau anew and cluster all chunks again in order of arrival; tau."""
         return self._writing.calibrate_on(texts, anew=True)
 
+    def reembed(
+        self,
+        embedder: EmbedderLike | None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Move this namespace to another embedder.
+
+        New vectors are put aside batch by batch; the namespace stays usable with the old
+        embedder until the last of them is there, and a run that was stopped goes on where it
+        was. Then all chunks are gated anew.
+
+        Parameters
+        ----------
+        embedder : Embedder, callable, str, Path or None
+            As for `Memory`.
+        progress : callable, optional
+            Called with the number of chunks done and the number of all.
+        """
+        from rsm_fast.maintenance import reembed
+
+        reembed(self._core, self._writing, embedder, progress)
+
     # -- reading ------------------------------------------------------------------------------
 
     def pack(

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.analysis import unpack_terms
+from rsm_fast.analysis import ANALYSER_VERSION, chunk_terms, unpack_terms
 from rsm_fast.arena import Arena, Column
-from rsm_fast.clustering import Calibration, Clusterer
+from rsm_fast.chunking import embedded_text
+from rsm_fast.clustering import Clusterer
+from rsm_fast.instants import Instant
 from rsm_fast.lexical import LexicalIndex
 from rsm_fast.settings import NamespaceSettings
 
@@ -140,7 +142,7 @@ class NamespaceState:
             if row is not None and self.arena.alive[row]:
                 self.remove(row)
         for chunk in changes.upserts:
-            self._apply(chunk)
+            self._apply(reader, chunk)
         if self.clusterer is not None:
             self.clusterer.next_atom = record.next_atom
         self.generation = record.generation
@@ -164,8 +166,10 @@ class NamespaceState:
         self._hashes.extend(columns.text_hash)
         self._steps.extend(columns.step)
         self._truncated.extend(columns.truncated)
+        outdated = np.flatnonzero(columns.analyser != ANALYSER_VERSION).tolist()
+        anew = self._analysed(reader, columns.pk[outdated].tolist())
         for row, terms in enumerate(columns.terms):
-            self.lexical.append(row, unpack_terms(terms))
+            self.lexical.append(row, anew.get(int(columns.pk[row])) or unpack_terms(terms))
         self._open = dict.fromkeys(np.flatnonzero(columns.has_vector == 0).tolist(), "")
         if columns.pk.size:
             self.newest_pk = int(columns.pk[-1])
@@ -176,13 +180,23 @@ class NamespaceState:
             self.clusterer.restore(rows, columns.atom[rows], record.next_atom)
         self.generation = record.generation
 
-    def _apply(self, chunk: ChunkRecord) -> None:
+    def _analysed(self, reader: Reader, pks: Sequence[int]) -> dict[int, list[str]]:
+        """Terms of chunks that were stored with another version of the analysis."""
+        found = {}
+        for start in range(0, len(pks), 256):
+            for piece in reader.pieces(self.ns, pks[start : start + 256]):
+                text = embedded_text((part.role, part.text) for part in piece.parts)
+                instant = Instant(piece.micros, piece.offset_minutes)
+                found[piece.pk] = chunk_terms(text, instant)
+        return found
+
+    def _apply(self, reader: Reader, chunk: ChunkRecord) -> None:
         """Bring one row to what another writer has committed."""
         vector = None if chunk.vector is None else np.frombuffer(chunk.vector, "<f4")
         content = RowContent(
             tokens=chunk.tokens,
             micros=chunk.micros,
-            terms=unpack_terms(chunk.terms),
+            terms=self._terms(reader, chunk),
             text_hash=chunk.text_hash,
             step=chunk.step,
             truncated=chunk.truncated,
@@ -194,6 +208,11 @@ class NamespaceState:
             self.replace(row, vector, content)
         if chunk.atom is not None and self.clusterer is not None:
             self.clusterer.attach(row, chunk.atom)
+
+    def _terms(self, reader: Reader, chunk: ChunkRecord) -> list[str]:
+        if chunk.analyser == ANALYSER_VERSION:
+            return unpack_terms(chunk.terms)
+        return self._analysed(reader, [chunk.pk])[chunk.pk]
 
     # -- changes (the caller writes them to the store) ----------------------------------------
 
@@ -264,12 +283,14 @@ class NamespaceState:
         self.arena.pk[list(rows)] = pks
         self.newest_pk = max(self.newest_pk, *pks)
 
-    def recluster(self, calibration: Calibration, raw: F32, rows: I32, next_atom: int) -> None:
-        """Gate all rows anew in order of arrival, in the calibration's space.
+    def recluster(self, tau: float, mean: F32 | None, raw: F32, rows: I32, next_atom: int) -> None:
+        """Gate all rows anew in order of arrival.
 
         Parameters
         ----------
-        calibration : Calibration
+        tau : float
+        mean : (d,) float32 or None
+            What is subtracted from vectors before they are compared.
         raw : (k, d) float32
             Unit vectors of ``rows`` as the embedder gave them.
         rows : (k,) int32
@@ -277,5 +298,8 @@ class NamespaceState:
         next_atom : int
             Number of the first new atom.
         """
-        self.arena.set_centre(calibration.mean, rows, raw)
-        self.start_clustering(calibration.tau, next_atom).assign_many(rows)
+        for row in rows[self.arena.atom[rows] >= 0].tolist():
+            assert self.clusterer is not None
+            self.clusterer.remove(row)
+        self.arena.set_centre(mean, rows, raw)
+        self.start_clustering(tau, next_atom).assign_many(rows)

@@ -304,9 +304,7 @@ class WritePath:
         if state.clusterer is not None:
             writer.put_next_atom(ns, state.clusterer.next_atom)
         else:
-            rows = state.distinct_rows()
-            if rows.size >= CALIBRATION_SIZE:
-                self.calibrate(transaction, self._raw(transaction, rows[:CALIBRATION_SIZE]))
+            self._calibrate_if_ready(transaction)
 
     def _row_for(self, state: NamespaceState, draft: Draft) -> int:
         first = draft.parts[0].turn
@@ -367,6 +365,24 @@ class WritePath:
             assert state.settings.tau is not None
             return state.settings.tau
 
+    def gate_all(self) -> None:
+        """Gate every chunk anew: with a given tau, or calibrated once there are enough texts."""
+        with self._core.transaction() as transaction:
+            settings = transaction.state.settings
+            if settings.tau_source == "given" and settings.tau is not None:
+                self._recluster(transaction, settings.tau, None)
+            else:
+                self._calibrate_if_ready(transaction)
+
+    def _calibrate_if_ready(self, transaction: Transaction) -> None:
+        """Calibrate on the first chunks of different texts, once there are enough of them."""
+        rows = transaction.state.distinct_rows()[:CALIBRATION_SIZE]
+        if rows.size < CALIBRATION_SIZE:
+            return
+        vectors = self._raw(transaction, rows)
+        if np.any(vectors != vectors[0]):  # a model may take all of them for one unknown word
+            self.calibrate(transaction, vectors)
+
     def calibrate(self, transaction: Transaction, vectors: F32) -> None:
         """Set tau from raw unit vectors (n, d), then gate all chunks in order of arrival."""
         writer, ns, state = transaction.writer, transaction.ns, transaction.state
@@ -379,9 +395,13 @@ class WritePath:
         )
         writer.put_settings(ns, state.settings.to_dict())
         writer.put_array(ns, "centre", calibration.mean)
+        self._recluster(transaction, calibration.tau, calibration.mean)
+
+    def _recluster(self, transaction: Transaction, tau: float, mean: F32 | None) -> None:
+        writer, ns, state = transaction.writer, transaction.ns, transaction.state
         rows = state.gated_rows()
-        next_atom = 0 if state.clusterer is None else state.clusterer.next_atom
-        state.recluster(calibration, self._raw(transaction, rows), rows, next_atom)
+        next_atom = writer.namespace_by_id(ns).next_atom
+        state.recluster(tau, mean, self._raw(transaction, rows), rows, next_atom)
         assert state.clusterer is not None
         writer.set_atoms(
             ns,

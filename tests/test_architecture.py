@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rsm_fast.core",),
     ("rsm_fast.drafting",),
     ("rsm_fast.writing", "rsm_fast.reading"),
-    ("rsm_fast.forgetting", "rsm_fast.looking"),
+    ("rsm_fast.forgetting", "rsm_fast.looking", "rsm_fast.maintenance"),
     ("rsm_fast.memory",),
     ("rsm_fast", "rsm_fast.sample"),
     ("rsm_fast.integrations", "rsm_fast.inspect"),

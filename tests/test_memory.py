@@ -742,3 +742,60 @@ def test_results_are_frozen_and_become_json() -> None:
     assert data["chunks"][0]["id"] == pack.chunks[0].id
     assert '"tokens"' in pack.to_json()
     assert memory.stats().to_dict()["turns"] == 10
+
+
+# -- maintenance ----
+
+
+@pytest.mark.parametrize("tau", [None, 0.7])
+def test_reembed_moves_to_another_embedder(memory_of: Opener, tau: float | None) -> None:
+    memory = memory_of(embedder="hashing-64", tau=tau)
+    memory.add_many(sentences(90))
+    heard: list[tuple[int, int]] = []
+    memory.reembed("hashing-128", progress=lambda done, total: heard.append((done, total)))
+    stats = memory.stats()
+    assert stats.settings["dim"] == 128 and stats.settings["embedder_name"] == "hashing-128"
+    assert (stats.turns, stats.pending_chunks) == (90, 0)
+    assert heard[0] == (0, 90) and heard[-1] == (90, 90)
+    fresh = Memory(embedder="hashing-128", tau=tau)
+    fresh.add_many(sentences(90))
+    before, after = fingerprint(fresh), fingerprint(memory)
+    assert before["dense"] == after["dense"] and before["lexical"] == after["lexical"]
+    partition = [
+        [a == b for b in state["atom"]] for state in (before, after) for a in state["atom"]
+    ]
+    assert partition[:90] == partition[90:]
+    memory.add("One more about the harbour.")
+    memory.reembed("hashing-128")  # nothing to do
+
+
+def test_reembed_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "agent.rsm"
+    embedded: list[str] = []
+    broken = True
+
+    def embed(texts: list[str]) -> Any:
+        if broken and len(embedded) > 64:
+            raise ConnectionError("the endpoint is gone")
+        embedded.extend(texts)
+        return np.array([[len(text), text.count("a"), 1.0] for text in texts])
+
+    with Memory.open(path, embedder="hashing") as memory:
+        memory.add_many(sentences(200))
+        before = fingerprint(memory)
+        with pytest.raises(Exception, match="endpoint is gone"):
+            memory.reembed(embed)
+        assert fingerprint(memory) == before  # usable as it was
+        memory.update("t0000", "Changed meanwhile.")
+    with Memory.open(path) as memory:
+        broken = False
+        embedded.clear()
+        memory.reembed(embed)
+        # 64 of 200 were done, one of them changed since; one text more tells the dimension
+        assert 200 - 64 <= len(embedded) <= 200 - 64 + 2
+        assert memory.stats().settings["dim"] == 3
+        assert memory.search("Changed meanwhile.", k=1)[0].turn_ids == ("t0000",)
+    with Memory.open(path, embedder=embed) as memory:
+        assert memory.stats().turns == 200
+    with pytest.raises(EmbedderMismatchError):
+        Memory.open(path, embedder="hashing")
