@@ -25,10 +25,12 @@ from rsm_fast.modelfiles import (
 if TYPE_CHECKING:
     from rsm_fast.embedding.hub import Pin
     from rsm_fast.embedding.optimize import OptimizedModel
+    from rsm_fast.embedding.static import StaticModel
 
 __all__ = [
     "FileCheck",
     "ModelState",
+    "distill",
     "fetch",
     "list_models",
     "model_path",
@@ -164,6 +166,19 @@ def optimize(
     from rsm_fast.embedding.optimize import optimize_model
 
     return optimize_model(name, output=output, progress=progress)
+
+
+def distill(
+    name: str | os.PathLike[str] = "minilm",
+    *,
+    dim: int = 256,
+    output: str | os.PathLike[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> StaticModel:
+    """Make a model's static table; see `rsm_fast.embedding.static.distill_model`."""
+    from rsm_fast.embedding.static import distill_model
+
+    return distill_model(name, dim=dim, output=output, progress=progress)
 
 
 def runtime_report() -> dict[str, Any]:

@@ -240,6 +240,19 @@ class OnnxEmbedder:
             size *= 4
         return [*template.before, *body[:room], *template.after]
 
+    def embed_ids(self, inputs: list[list[int]]) -> Vectors:
+        """Unit rows for token ids as `token_ids` gives them, run together where possible."""
+        session = self._open()
+        groups = [[ids] for ids in inputs] if self._alone or session.single else [inputs]
+        vectors = [vector for group in groups for vector in self._run(session, group)]
+        return np.stack([_unit(vector, "(ids)", self.name) for vector in vectors])
+
+    def vocabulary(self) -> tuple[list[int], list[int], int]:
+        """Ids that the template puts before and after a text, and the vocabulary's size."""
+        template = self._template()
+        tokenizer = shared_tokenizer(self._spec.tokenizer, self._spec.tokenizer_sha256)
+        return template.before, template.after, int(tokenizer.get_vocab_size())
+
     def cache_stats(self) -> dict[str, int]:
         """Hits, misses, rows and bytes of the cache of repeated texts."""
         cache = self._cache

@@ -5,7 +5,6 @@ Needs the package onnx (extra ``convert``).
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -22,7 +21,7 @@ import numpy.typing as npt
 from rsm_fast.embedding.models import MODELS
 from rsm_fast.embedding.onnx_embedder import OnnxEmbedder
 from rsm_fast.embedding.probe_texts import PROBE_TEXTS, calibration_texts
-from rsm_fast.embedding.spec import ModelSpec, optimized_folder, resolve_model
+from rsm_fast.embedding.spec import ModelSpec, optimized_folder, replace_folder, resolve_model
 from rsm_fast.errors import InvalidInputError, MissingDependencyError, ModelFileError
 from rsm_fast.modelfiles import file_sha256
 
@@ -138,7 +137,7 @@ def optimize_model(
         )
         _write_json(made / "rsm_fast.json", _record(result, spec.tokenizer_sha256))
         candidate.close()
-        _swap(made, folder)
+        replace_folder(made, folder)
     return result
 
 
@@ -244,12 +243,3 @@ def _record(result: OptimizedModel, tokenizer_sha256: str) -> dict[str, Any]:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-def _swap(made: Path, folder: Path) -> None:
-    """Put the new folder in place of the old one, if any; the old one leaves last."""
-    with contextlib.ExitStack() as stack:
-        if folder.exists():
-            old = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.parent)))
-            os.replace(folder, old / folder.name)
-        os.replace(made, folder)

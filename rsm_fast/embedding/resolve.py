@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from rsm_fast.embedding.hashing import HashingEmbedder
+from rsm_fast.embedding.models import MODELS
 from rsm_fast.embedding.protocol import CallableEmbedder, Embedder, EmbedFunction
 from rsm_fast.embedding.spec import default_model
 from rsm_fast.errors import InvalidInputError
@@ -62,7 +63,14 @@ def open_model(name: str | os.PathLike[str]) -> Embedder:
     if hashing := re.fullmatch(r"hashing(?:-([0-9]+))?", str(name)):
         return HashingEmbedder(int(hashing[1])) if hashing[1] else HashingEmbedder()
     from rsm_fast.embedding.onnx_embedder import OnnxEmbedder
+    from rsm_fast.embedding.static import STATIC_SUFFIX, StaticEmbedder, static_folder
 
+    if isinstance(name, str) and name.endswith(STATIC_SUFFIX):
+        base = name.removesuffix(STATIC_SUFFIX)
+        if base in MODELS:
+            return StaticEmbedder(static_folder(base), name=name)
+    if Path(name, "table.npy").is_file():
+        return StaticEmbedder(name)
     return OnnxEmbedder(name if isinstance(name, str) else Path(name))
 
 

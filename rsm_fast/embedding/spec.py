@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -23,7 +25,14 @@ from rsm_fast.modelfiles import (
     packaged_file,
 )
 
-__all__ = ["INT8_SUFFIX", "ModelSpec", "default_model", "optimized_folder", "resolve_model"]
+__all__ = [
+    "INT8_SUFFIX",
+    "ModelSpec",
+    "default_model",
+    "optimized_folder",
+    "replace_folder",
+    "resolve_model",
+]
 
 _ONNX_PLACES = ("onnx/model.onnx", "model.onnx", "onnx/model_int8.onnx", "model_int8.onnx")
 _DEFAULT_LENGTH = 512
@@ -334,3 +343,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ModelFileError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return content
+
+
+def replace_folder(made: Path, folder: Path) -> None:
+    """Put the new folder in place of the old one, if any; the old one leaves last."""
+    with contextlib.ExitStack() as stack:
+        if folder.exists():
+            old = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.parent)))
+            os.replace(folder, old / folder.name)
+        os.replace(made, folder)
