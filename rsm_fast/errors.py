@@ -14,6 +14,7 @@ __all__ = [
     "EmbedderError",
     "EmbedderMismatchError",
     "InvalidInputError",
+    "LanguageModelError",
     "MissingDependencyError",
     "ModelFileError",
     "NotFoundError",
@@ -65,6 +66,10 @@ class EmbedderMismatchError(RSMError):
 
 class ModelFileError(RSMError):
     """A model file is missing, cut short, or not the file that was expected."""
+
+
+class LanguageModelError(RSMError):
+    """A language model, or the endpoint in front of it, gave no answer that can be used."""
 
 
 class StoreError(RSMError):
