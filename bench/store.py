@@ -91,18 +91,19 @@ class PlainSQLite:
 def single_adds(folder: Path) -> Iterator[tuple[str, str]]:
     """One add at a time, taken in turns with plain SQLite so that both meet the same disk."""
     medians: dict[tuple[str, str], float] = {}
-    peers: dict[tuple[str, str], OurStore | PlainSQLite] = {}
-    for synchronous in ("FULL", "NORMAL"):
-        peers["store", synchronous] = OurStore(folder / f"s-{synchronous}", synchronous)
-        peers["SQLite", synchronous] = PlainSQLite(folder / f"p-{synchronous}", synchronous)
-    times: dict[tuple[str, str], list[float]] = {name: [] for name in peers}
+    times: dict[tuple[str, str], list[float]] = {}
     vectors = np.random.default_rng(0).normal(size=(2000, DIM)).astype(np.float32)
-    for number, vector in enumerate(vectors):
-        data = vector.tobytes()
-        for name, peer in peers.items():
-            start = time.perf_counter()
-            peer.add(number, data)
-            times[name].append(time.perf_counter() - start)
+    for synchronous in ("FULL", "NORMAL"):
+        peers = {
+            "store": OurStore(folder / f"s-{synchronous}", synchronous),
+            "SQLite": PlainSQLite(folder / f"p-{synchronous}", synchronous),
+        }
+        for number, vector in enumerate(vectors):
+            data = vector.tobytes()
+            for name, peer in peers.items():
+                start = time.perf_counter()
+                peer.add(number, data)
+                times.setdefault((name, synchronous), []).append(time.perf_counter() - start)
     for name, taken in times.items():
         medians[name] = statistics.median(taken) * 1e3
     for synchronous in ("FULL", "NORMAL"):
@@ -210,10 +211,10 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if options.write:
-        marker = re.compile(r"(<!-- store -->\n).*?(\n<!-- end -->)", re.S)
+        marker = re.compile(r"(<!-- store -->\n).*?(<!-- end -->)", re.S)
         page = options.write.read_text(encoding="utf-8")
         options.write.write_text(
-            marker.sub(lambda match: match[1] + text + match[2], page), encoding="utf-8"
+            marker.sub(lambda match: match[1] + text + "\n" + match[2], page), encoding="utf-8"
         )
 
 

@@ -167,12 +167,15 @@ class _Inspection:
     def namespaces(self) -> Iterator[Finding]:
         for row in self.rows(f"SELECT {NAMESPACE_COLUMNS} FROM namespaces"):
             try:
-                _, counters = namespace_from_row(row)
+                namespace = namespace_from_row(row)
             except (CorruptStoreError, UnicodeEncodeError):
                 yield Finding("namespaces", row[0], "settings or counters are damaged", "")
                 continue
             high = last_pk(row[0])
-            for table, next_pk in (("turns", counters[1]), ("chunks", counters[2])):
+            for table, next_pk in (
+                ("turns", namespace.next_turn),
+                ("chunks", namespace.next_chunk),
+            ):
                 sql = f"SELECT max(pk) FROM {table} WHERE pk <= ?"
                 for (newest,) in self.rows(sql, high):
                     if newest is not None and newest >= first_pk(row[0]) + next_pk:

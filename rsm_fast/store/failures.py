@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
 from rsm_fast.errors import (
     CorruptStoreError,
@@ -92,19 +91,37 @@ def as_store_error(error: sqlite3.Error, path: Path | None) -> RSMError:
     return StoreError(f"{where}: {type(error).__name__}: {text}")
 
 
-@contextlib.contextmanager
-def mapped(path: Path | None) -> Iterator[None]:
-    """Turn what SQLite raises inside into the project's errors."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise as_store_error(error, path) from error
-    except UnicodeDecodeError as error:  # in SQLite's message about a damaged schema
-        raise as_store_error(sqlite3.DatabaseError("malformed schema"), path) from error
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"text: expected Unicode that UTF-8 can hold, got a lone surrogate "
-            f"at position {error.start}; replace it before adding"
-        ) from error
-    except OverflowError as error:
-        raise InvalidInputError(f"expected integers of at most 64 bits: {error}") from error
+class mapped:
+    """A context that turns what SQLite raises inside into the project's errors.
+
+    A class and not a generator, because it stands around every statement.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Nothing to set up."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        if isinstance(error, sqlite3.Error):
+            raise as_store_error(error, self._path) from error
+        if isinstance(error, UnicodeDecodeError):  # in SQLite's message about a damaged schema
+            malformed = sqlite3.DatabaseError("malformed schema")
+            raise as_store_error(malformed, self._path) from error
+        if isinstance(error, UnicodeEncodeError):
+            raise InvalidInputError(
+                f"text: expected Unicode that UTF-8 can hold, got a lone surrogate "
+                f"at position {error.start}; replace it before adding"
+            ) from error
+        if isinstance(error, OverflowError):
+            raise InvalidInputError(f"expected integers of at most 64 bits: {error}") from error

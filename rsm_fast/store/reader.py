@@ -23,6 +23,7 @@ from rsm_fast.store.records import (
     ChunkColumns,
     ChunkRecord,
     NamespaceRecord,
+    NamespaceRow,
     PiecePart,
     PieceRecord,
     TurnRecord,
@@ -80,16 +81,16 @@ class Reader:
     def namespaces(self) -> list[NamespaceRecord]:
         """All namespaces, by key."""
         rows = self._all(f"SELECT {NAMESPACE_COLUMNS} FROM namespaces ORDER BY key")
-        return [namespace_from_row(row)[0] for row in rows]
+        return [namespace_from_row(row).record() for row in rows]
 
     def namespace(self, key: str) -> NamespaceRecord | None:
         """The namespace of exactly this key."""
         row = self._one(f"SELECT {NAMESPACE_COLUMNS} FROM namespaces WHERE key = ?", (key,))
-        return namespace_from_row(row)[0] if row else None
+        return namespace_from_row(row).record() if row else None
 
     def namespace_by_id(self, ns: int) -> NamespaceRecord:
         """The namespace of this number; NotFoundError if it was purged."""
-        return self._state(ns)[0]
+        return self._namespace(ns).record()
 
     def generation(self, ns: int) -> int:
         """The number of the last write to the namespace; NotFoundError if it was purged."""
@@ -325,11 +326,11 @@ class Reader:
         newest_pk : int
             The highest chunk pk that the caller holds; 0 for none.
         """
-        record, state = self._state(ns)
-        if generation == record.generation:
+        namespace = self._namespace(ns)
+        if generation == namespace.generation:
             return Changes(False, generation, [], [])
-        if generation < state[-1] or generation > record.generation:
-            return Changes(True, record.generation, [], [])
+        if not namespace.log_floor <= generation < namespace.generation:
+            return Changes(True, namespace.generation, [], [])
         sql = "SELECT DISTINCT chunk FROM changes WHERE namespace = ? AND generation > ?"
         touched = [pk for (pk,) in self._all(sql, (ns, generation)) if pk <= newest_pk]
         changed = self.chunks(ns, sorted(touched))
@@ -337,7 +338,7 @@ class Reader:
         new = self._all(sql, (max(newest_pk, first_pk(ns)), last_pk(ns)))
         removed = set(touched).difference(chunk.pk for chunk in changed)
         upserts = changed + [chunk_from_row(row) for row in new]
-        return Changes(False, record.generation, sorted(removed), upserts)
+        return Changes(False, namespace.generation, sorted(removed), upserts)
 
     def pieces(self, ns: int, chunk_pks: Sequence[int]) -> list[PieceRecord]:
         """Chunks with their texts, in the order asked; missing ones are left out."""
@@ -475,7 +476,7 @@ class Reader:
 
     # -- plumbing -----------------------------------------------------------------------
 
-    def _state(self, ns: int) -> tuple[NamespaceRecord, tuple[int, ...]]:
+    def _namespace(self, ns: int) -> NamespaceRow:
         row = self._one(f"SELECT {NAMESPACE_COLUMNS} FROM namespaces WHERE id = ?", (ns,))
         if row is None:
             raise _purged(ns)
@@ -519,13 +520,11 @@ class Reader:
             yield from self._all(f"{select}WHERE {column} IN {_marks(part)}", part)
 
 
-def namespace_from_row(row: tuple[Any, ...]) -> tuple[NamespaceRecord, tuple[int, ...]]:
-    """A namespace, and its counters: generation, next turn, chunk, id, atom, floor of the log."""
+def namespace_from_row(row: tuple[Any, ...]) -> NamespaceRow:
+    """A namespace from its stored fields and their CRC."""
     if text_crc(*row[:-1]) != row[-1]:
         raise damaged("namespace", row[0])
-    ns, key, _, settings, generation, _, _, next_auto, next_atom, _, _ = row
-    record = NamespaceRecord(ns, key, json.loads(settings), generation, next_auto, next_atom)
-    return record, row[4:-1]
+    return NamespaceRow._make(row[:-1])
 
 
 def array_from_row(row: tuple[Any, ...]) -> npt.NDArray[Any]:

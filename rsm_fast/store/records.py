@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from collections.abc import Callable
@@ -19,6 +20,7 @@ __all__ = [
     "ChunkColumns",
     "ChunkRecord",
     "NamespaceRecord",
+    "NamespaceRow",
     "PiecePart",
     "PieceRecord",
     "Span",
@@ -147,6 +149,28 @@ class NamespaceRecord(NamedTuple):
     generation: int
     next_auto: int
     next_atom: int
+
+
+class NamespaceRow(NamedTuple):
+    """A namespace as it stands in its table, without the CRC."""
+
+    id: int
+    key: str
+    salt: bytes
+    settings: str
+    generation: int
+    next_turn: int
+    next_chunk: int
+    next_auto: int
+    next_atom: int
+    log_floor: int
+
+    def record(self) -> NamespaceRecord:
+        """What the outside sees of it."""
+        return NamespaceRecord(
+            self.id, self.key, json.loads(self.settings), self.generation, self.next_auto,
+            self.next_atom,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from rsm_fast.store.records import (
     CHUNK_FIELDS,
     ChunkRecord,
     NamespaceRecord,
+    NamespaceRow,
     TurnRecord,
     chunk_crc,
     damaged,
@@ -36,6 +37,10 @@ from rsm_fast.store.tombstones import id_digest, join, slot_crc, slot_of, slots
 __all__ = ["Writer", "check_namespace_key"]
 
 _MAX_KEY: Final = 256
+_UPDATE_NAMESPACE: Final = (
+    "UPDATE namespaces SET key = ?2, salt = ?3, settings = ?4, generation = ?5, next_turn = ?6, "
+    "next_chunk = ?7, next_auto = ?8, next_atom = ?9, log_floor = ?10, crc = ?11 WHERE id = ?1"
+)
 _INSERT_TURN: Final = (
     "INSERT INTO turns (pk, id, role, text, micros, offset_minutes, time_given, session, metadata, "
     "expires_at, superseded_by, crc, namespace) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
@@ -58,16 +63,6 @@ _PUT_FEATURES: Final = (
 )
 
 
-class _State:
-    """Counters of one namespace, read once in a transaction and written back at its end."""
-
-    __slots__ = ("floor", "generation", "next_atom", "next_auto", "next_chunk", "next_turn")
-
-    def __init__(self, counters: tuple[int, ...]) -> None:
-        self.generation = counters[0] + 1
-        self.next_turn, self.next_chunk, self.next_auto, self.next_atom, self.floor = counters[1:]
-
-
 class Writer(Reader):
     """A `Reader` that may change things. Made by `Store.write`.
 
@@ -76,8 +71,7 @@ class Writer(Reader):
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
         super().__init__(connection, path)
-        self._states: dict[int, _State] = {}
-        self._records: dict[int, NamespaceRecord] = {}
+        self._touched: dict[int, NamespaceRow] = {}
 
     # -- namespaces ---------------------------------------------------------------------
 
@@ -112,8 +106,7 @@ class Writer(Reader):
 
     def put_settings(self, ns: int, settings: Mapping[str, Any]) -> None:
         """Replace the settings of a namespace."""
-        self._touch(ns)
-        self._records[ns] = self._records[ns]._replace(settings=dict(settings))
+        self._touched[ns] = self._touch(ns)._replace(settings=_dump(settings))
 
     def put_array(self, ns: int, name: str, array: npt.NDArray[Any] | None) -> None:
         """Keep a small array, such as a calibration mean, under a name; None removes it."""
@@ -135,19 +128,17 @@ class Writer(Reader):
 
     def take_ids(self, ns: int, count: int) -> int:
         """Reserve ``count`` automatic ids; the first number of the run, from 1."""
-        state = self._touch(ns)
-        first = state.next_auto
-        state.next_auto += count
-        return first
+        row = self._touch(ns)
+        self._touched[ns] = row._replace(next_auto=row.next_auto + count)
+        return row.next_auto
 
     def put_next_atom(self, ns: int, next_atom: int) -> None:
         """Keep the number that the next new atom will get."""
-        self._touch(ns).next_atom = next_atom
+        self._touched[ns] = self._touch(ns)._replace(next_atom=next_atom)
 
     def put_counters(self, ns: int, *, next_auto: int, next_atom: int) -> None:
         """Set the number of the next automatic id and of the next new atom."""
-        state = self._touch(ns)
-        state.next_auto, state.next_atom = next_auto, next_atom
+        self._touched[ns] = self._touch(ns)._replace(next_auto=next_auto, next_atom=next_atom)
 
     def put_tombstones(self, ns: int, digests: Iterable[bytes]) -> None:
         """Keep hashes of deleted ids, made with the namespace's salt."""
@@ -183,7 +174,7 @@ class Writer(Reader):
                 execute(f"DELETE FROM {table} WHERE namespace = ?", (ns,))
             execute("DELETE FROM tombstones WHERE slot BETWEEN ? AND ?", slots(ns))
             execute("DELETE FROM namespaces WHERE id = ?", (ns,))
-        del self._states[ns], self._records[ns]
+        del self._touched[ns]
 
     # -- turns --------------------------------------------------------------------------
 
@@ -195,12 +186,12 @@ class Writer(Reader):
         ConflictError
             If an id is in use, or was deleted.
         """
-        state = self._touch(ns)
+        row = self._touch(ns)
         for id_ in self.tombstoned(ns, [turn.id for turn in turns]):
             raise ConflictError(f"turn {id_!r}: was deleted, and ids are never used twice")
-        start = first_pk(ns) + state.next_turn
+        start = first_pk(ns) + row.next_turn
         pks = list(range(start, start + len(turns)))
-        state.next_turn += len(turns)
+        self._touched[ns] = row._replace(next_turn=row.next_turn + len(turns))
         with mapped(self._path):
             rows = []
             for pk, turn in zip(pks, turns, strict=True):
@@ -260,10 +251,10 @@ class Writer(Reader):
 
     def insert_chunks(self, ns: int, chunks: Sequence[ChunkRecord]) -> list[int]:
         """Append chunks of turns that are stored already; their pks."""
-        state = self._touch(ns)
-        start = first_pk(ns) + state.next_chunk
+        row = self._touch(ns)
+        start = first_pk(ns) + row.next_chunk
         pks = list(range(start, start + len(chunks)))
-        state.next_chunk += len(chunks)
+        self._touched[ns] = row._replace(next_chunk=row.next_chunk + len(chunks))
         rows, links, features = [], [], []
         with mapped(self._path):
             for pk, chunk in zip(pks, chunks, strict=True):
@@ -411,48 +402,35 @@ class Writer(Reader):
 
     def namespace_by_id(self, ns: int) -> NamespaceRecord:
         """The namespace of this number, with what this transaction changed."""
-        state = self._states.get(ns)
-        if state is None:
-            return super().namespace_by_id(ns)
-        return self._records[ns]._replace(
-            generation=state.generation, next_auto=state.next_auto, next_atom=state.next_atom
-        )
+        row = self._touched.get(ns)
+        return super().namespace_by_id(ns) if row is None else row.record()
 
     def generation(self, ns: int) -> int:
         """The generation that the namespace has, or will have once this is committed."""
-        state = self._states.get(ns)
-        return super().generation(ns) if state is None else state.generation
+        row = self._touched.get(ns)
+        return super().generation(ns) if row is None else row.generation
 
     def finish(self) -> None:
         """Write back the counters. `Store.write` calls it just before it commits."""
         with mapped(self._path):
-            for ns, state in self._states.items():
-                record = self._records[ns]
-                fields = (
-                    ns, record.key, self.salt(ns), _dump(record.settings), state.generation,
-                    state.next_turn, state.next_chunk, state.next_auto, state.next_atom,
-                    state.floor,
-                )  # fmt: skip
-                self._connection.execute(
-                    "UPDATE namespaces SET key = ?2, salt = ?3, settings = ?4, generation = ?5, "
-                    "next_turn = ?6, next_chunk = ?7, next_auto = ?8, next_atom = ?9, "
-                    "log_floor = ?10, crc = ?11 WHERE id = ?1",
-                    (*fields, text_crc(*fields)),
-                )
+            for row in self._touched.values():
+                self._connection.execute(_UPDATE_NAMESPACE, (*row, text_crc(*row)))
 
     def drop_log(self) -> None:
         """Forget which chunks changed; who is behind will have to read everything anew."""
         for record in self.namespaces():
-            self._touch(record.id).floor = record.generation
+            row = self._touch(record.id)
+            self._touched[record.id] = row._replace(log_floor=record.generation)
         with mapped(self._path):
             self._connection.execute("DELETE FROM changes")
 
-    def _touch(self, ns: int) -> _State:
-        state = self._states.get(ns)
-        if state is None:
-            self._records[ns], counters = self._state(ns)
-            state = self._states[ns] = _State(counters)
-        return state
+    def _touch(self, ns: int) -> NamespaceRow:
+        """The namespace's row, to be written back by `finish` with the next generation."""
+        row = self._touched.get(ns)
+        if row is None:
+            row = self._namespace(ns)
+            row = self._touched[ns] = row._replace(generation=row.generation + 1)
+        return row
 
     def _log(self, ns: int, pks: Iterable[int]) -> None:
         """Note chunks that changed or went; new ones are found by their pk."""
