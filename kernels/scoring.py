@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from rsm_fast.kernels.jit import F32, I32, U8, kernel
+from rsm_fast.kernels.jit import F32, I32, I64, U8, kernel
 
-__all__ = ["hybrid_scores_", "step_bonus_"]
+__all__ = ["hybrid_scores_", "newer_first_", "step_bonus_"]
 
 
 @kernel(
@@ -124,3 +124,54 @@ def step_bonus_(
             if inside and ranges[i + 1] - ranges[i] < longest_range:
                 best = max(best, bonus[1])
         scores[row] += best
+
+
+@kernel(
+    "void(float32[:, ::1], float32[::1], int32[::1], int64[::1], float64, float64, int64,"
+    " int32[::1])"
+)
+def newer_first_(
+    cosine: F32,
+    scores: F32,
+    tokens: I32,
+    micros: I64,
+    least_cosine: float,
+    slope: float,
+    slack: int,
+    order: I32,
+) -> None:
+    """Let newer chunks go before older ones about the same thing.
+
+    Parameters
+    ----------
+    cosine : (m, m) float32
+        Similarity of the chunks with each other.
+    scores, tokens, micros : (m,) float32, int32, int64
+    least_cosine : float
+        Chunks below it are not about the same thing.
+    slope : float
+        A newer chunk may score lower by ``slope * (cosine - least_cosine / 2)``.
+    slack : int
+        Tokens by which a newer chunk may be longer.
+    order : (m,) int32
+        Order of admission, places in the arrays above; changed in place. Each place goes to the
+        newest of the chunks that may go before the one that stands there.
+    """
+    for place in range(order.size):
+        here = order[place]
+        best = place
+        for later in range(place + 1, order.size):
+            other = order[later]
+            near = cosine[here, other]
+            if (
+                near >= least_cosine
+                and micros[other] > micros[here]
+                and micros[other] > micros[order[best]]
+                and tokens[other] <= tokens[here] + slack
+                and scores[other] >= scores[here] - slope * (near - 0.5 * least_cosine)
+            ):
+                best = later
+        chosen = order[best]
+        for later in range(best, place, -1):
+            order[later] = order[later - 1]
+        order[place] = chosen

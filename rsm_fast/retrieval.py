@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.kernels.scoring import hybrid_scores_, step_bonus_
+from rsm_fast.kernels.scoring import hybrid_scores_, newer_first_, step_bonus_
 
 __all__ = [
     "AskedSteps",
@@ -21,6 +21,7 @@ __all__ = [
     "asked_steps",
     "hybrid_scores",
     "labelled_rows",
+    "newer_first",
     "paper_order",
 ]
 
@@ -51,6 +52,15 @@ class HybridSettings:
         A session has step labels if at least this share of its chunks carries one.
     longest_range : int
         Steps in the longest range that the step lookup follows.
+    newer_reach : int
+        So many chunks at the head of the order are looked at by `newer_first`; 0 turns it off.
+    newer_cosine : float
+        Two chunks are about the same thing from this cosine on.
+    newer_slope : float
+        A newer chunk goes first if it scores lower by no more than ``slope * (cosine -
+        newer_cosine / 2)``.
+    newer_slack : int
+        Tokens by which it may be longer than the older one.
     step_named, step_in_range, step_next, step_second : float
         What the step lookup adds to a chunk's score.
     """
@@ -59,12 +69,16 @@ class HybridSettings:
     lexical: float = 0.5
     window: int = 4
     smoothing: float = 0.25
-    dense_floor: float = 0.0
-    lexical_floor: float = 0.0
+    dense_floor: float = 0.1
+    lexical_floor: float = 0.2
     length_power: float = 0.15
     length_offset: float = 8.0
     labelled_share: float = 0.8
     longest_range: int = 32
+    newer_reach: int = 32
+    newer_cosine: float = 0.4
+    newer_slope: float = 2.0
+    newer_slack: int = 8
     step_named: float = 4.0
     step_in_range: float = 3.0
     step_next: float = 2.0
@@ -243,6 +257,53 @@ def admission_order(
     worth -= worth.min()
     worth /= (tokens[rows] + settings.length_offset) ** settings.length_power
     return _best_first(worth, micros[rows], rows, limit)
+
+
+def newer_first(
+    order: I32,
+    scores: F32,
+    tokens: I32,
+    micros: I64,
+    vectors: npt.NDArray[np.generic],
+    settings: HybridSettings,
+) -> I32:
+    """Let newer chunks go before older ones about the same thing, at the head of an order.
+
+    Of two facts that contradict each other ("I work at A", "I now work at B") both are alike
+    and both answer the question; under a tight budget the newer one has to stay. So the
+    rule moves a newer chunk before an older one if they are similar, their scores differ by
+    little, and the newer is not longer.
+
+    Parameters
+    ----------
+    order : (k,) int32
+        Rows, from `admission_order`.
+    scores, tokens, micros : (n,) float32, int32, int64
+    vectors : (n, d)
+        Vectors or their codes, of any numeric type and length.
+
+    Returns
+    -------
+    (k,) int32
+        The same rows.
+    """
+    head = order[: settings.newer_reach]
+    if head.size < 2:
+        return order
+    unit = vectors[head].astype(np.float32)
+    unit /= np.maximum(np.sqrt(np.einsum("ij,ij->i", unit, unit)), 1e-12)[:, None]
+    places = np.arange(head.size, dtype=np.int32)
+    newer_first_(
+        unit @ unit.T,
+        scores[head],
+        tokens[head],
+        micros[head],
+        settings.newer_cosine,
+        settings.newer_slope,
+        settings.newer_slack,
+        places,
+    )
+    return np.concatenate((head[places], order[head.size :]))
 
 
 def paper_order(

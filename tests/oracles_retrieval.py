@@ -124,3 +124,22 @@ def admission_order(scores, eligible, tokens, micros, power, offset):
     least = min((float(scores[row]) for row in rows), default=0.0)
     worth = {r: (float(scores[r]) - least) / (tokens[r] + offset) ** power for r in rows}
     return sorted(rows, key=lambda r: (-worth[r], -micros[r], r))
+
+
+def newer_first(cosine, scores, tokens, micros, least_cosine, slope, slack, order):
+    """Twin of `scoring.newer_first_`: take one chunk after the other from what is left."""
+    left, out = list(order), []
+    while left:
+        here = left[0]
+        before = [
+            other
+            for other in left[1:]
+            if cosine[here][other] >= least_cosine
+            and micros[other] > micros[here]
+            and tokens[other] <= tokens[here] + slack
+            and scores[other] >= scores[here] - slope * (cosine[here][other] - least_cosine / 2)
+        ]
+        newest = max(before, key=lambda other: (micros[other], -left.index(other)), default=here)
+        out.append(newest)
+        left.remove(newest)
+    return out

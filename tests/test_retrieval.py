@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rsm_fast.analysis import step_label
-from rsm_fast.kernels.scoring import step_bonus_
+from rsm_fast.kernels.scoring import newer_first_, step_bonus_
 from rsm_fast.retrieval import (
     AskedSteps,
     HybridSettings,
@@ -15,6 +15,7 @@ from rsm_fast.retrieval import (
     asked_steps,
     hybrid_scores,
     labelled_rows,
+    newer_first,
     paper_order,
 )
 
@@ -187,3 +188,33 @@ def test_no_chunks_give_no_rows():
     scores = hybrid_scores(empty_f, empty_f, empty32, empty32, none, PLAIN)
     assert admission_order(scores, none, empty32, np.empty(0, np.int64), PLAIN).size == 0
     assert labelled_rows(empty32, empty32, none).size == 0
+
+
+@given(st.integers(1, 20), st.integers(0, 2**32 - 1))
+@settings(max_examples=150, deadline=None)
+def test_newer_first_equals_the_definition(m, seed):
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(m, 4)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosine = np.round(vectors @ vectors.T, 2)
+    scores = rng.normal(size=m).astype(np.float32)
+    tokens = rng.integers(1, 30, m).astype(np.int32)
+    micros = rng.integers(0, 5, m).astype(np.int64)
+    order = rng.permutation(m).astype(np.int32)
+    expected = oracles.newer_first(cosine, scores, tokens, micros, 0.4, 2.0, 8, order.tolist())
+    newer_first_(cosine, scores, tokens, micros, 0.4, 2.0, 8, order)
+    assert order.tolist() == expected
+
+
+def test_of_two_facts_about_one_thing_the_newer_is_tried_first():
+    vectors = np.array([[1.0, 0.0], [0.8, 0.6], [-1.0, 0.2]])
+    scores = np.array([2.0, 1.6, 1.9], np.float32)
+    tokens, micros = np.array([6, 7, 5], np.int32), np.array([1, 2, 3], np.int64)
+    order = np.array([0, 2, 1], np.int32)
+    assert newer_first(order, scores, tokens, micros, vectors, PLAIN).tolist() == [1, 0, 2]
+    longer = np.array([6, 60, 5], np.int32)
+    assert newer_first(order, scores, longer, micros, vectors, PLAIN).tolist() == [0, 2, 1]
+    off = HybridSettings(newer_reach=0)
+    assert newer_first(order, scores, tokens, micros, vectors, off).tolist() == [0, 2, 1]
+    codes = (100 * vectors).astype(np.int8)
+    assert newer_first(order, scores, tokens, micros, codes, PLAIN).tolist() == [1, 0, 2]
