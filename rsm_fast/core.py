@@ -6,6 +6,7 @@ is taken.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -111,6 +112,7 @@ class Core:
         self.options = options
         self.limits = limits
         self.lock = threading.RLock()
+        self._pid = os.getpid()
         self._given_embedder = embedder
         self._embedder: Embedder | None = None
         self.counter = as_token_counter(count_tokens)
@@ -246,6 +248,11 @@ class Core:
             self.store.close()
 
     def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            # After a fork the lock may be held by a thread that does not exist here.
+            self._pid = os.getpid()
+            self.lock = threading.RLock()
+            self._state = None
         if self._closed:
             raise StoreClosedError("this Memory was closed; open it again with Memory.open(path)")
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rsm_fast.chunking import embedded_text
-from rsm_fast.core import Core
+from rsm_fast.core import Core, Transaction
 from rsm_fast.drafting import Part
 from rsm_fast.embedding import Embedder, EmbedderLike, as_embedder, checked_vectors
 from rsm_fast.settings import NamespaceSettings
-from rsm_fast.store import PieceRecord, Writer
+from rsm_fast.state import NamespaceState
+from rsm_fast.store import PieceRecord, Reader, Writer
 from rsm_fast.writing import Plan, WritePath
 
 __all__ = ["rechunk", "reembed"]
@@ -93,15 +94,23 @@ def rechunk(core: Core, writing: WritePath) -> int:
         How many turns.
     """
     with core.snapshot() as view:
-        if view.state is None:
+        if view.state is None or not view.reader.unchunked_turns(view.state.ns):
             return 0
-        turns = view.reader.unchunked_turns(view.state.ns)
-        drafter = writing.drafter(view.state.settings)
-    for turn in turns:
-        writing.planned(
-            lambda _reader, _state, turn=turn: Plan(
-                drafter.finished([Part(turn, 0, len(turn.text))])
-            ),
-            lambda plan, transaction: writing.place(transaction, plan.drafts, {}),
+
+    def plan(reader: Reader, state: NamespaceState | None) -> Plan:
+        if state is None:
+            return Plan([])
+        drafter = writing.drafter(state.settings)
+        return Plan(
+            [
+                draft
+                for turn in reader.unchunked_turns(state.ns)
+                for draft in drafter.finished([Part(turn, 0, len(turn.text))])
+            ]
         )
-    return len(turns)
+
+    def commit(made: Plan, transaction: Transaction) -> int:
+        writing.place(transaction, made.drafts, {})
+        return len({draft.parts[0].turn.pk for draft in made.drafts})
+
+    return writing.planned(plan, commit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -14,9 +15,18 @@ from rsm_fast.embedding import EmbedderLike
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.instants import Instant, TimestampLike, parse_duration, parse_instant
 from rsm_fast.packing import TemplateLike
-from rsm_fast.presets import Gate, Layout, Preset, VectorType, checked_choice, get_preset
+from rsm_fast.presets import (
+    Gate,
+    Layout,
+    Preset,
+    Route,
+    VectorType,
+    changed_preset,
+    checked_choice,
+    get_preset,
+)
 from rsm_fast.settings import WriteOptions
-from rsm_fast.store import Store
+from rsm_fast.store import Finding, Store
 from rsm_fast.tokens import TokenCounter
 from rsm_fast.types import Hit, JSONValue, MemoryStats, Pack, Turn, TurnLike
 
@@ -63,6 +73,10 @@ class Memory:
         With ``"int8"`` the quantised vectors are the truth, and float vectors are not kept.
     percentile, centre
         How tau is calibrated; see `rsm_fast.clustering.TauCalibrator`.
+    route : {"centroid", "singular-vector", "max-member", "subspace"} or None
+        How atoms are scored against a question where the preset ranks by atoms (`paper`).
+    layout, fold
+        As in `pack`, for every pack of this memory.
     namespace : str
         Key of this memory in its store, 1 to 256 characters; nothing crosses it.
     vectors : {"ram", "disk"}
@@ -91,13 +105,16 @@ class Memory:
         dtype: VectorType | None = None,
         percentile: float | None = None,
         centre: bool | None = None,
+        route: Route | None = None,
+        layout: Layout | None = None,
+        fold: bool | None = None,
         namespace: str = DEFAULT_NAMESPACE,
         vectors: Literal["ram", "disk"] = "ram",
         hybrid: HybridSettings | None = None,
         limits: Limits | None = None,
         _store: Store | None = None,
     ) -> None:
-        self._preset = get_preset(preset)
+        self._preset = changed_preset(get_preset(preset), route=route, layout=layout, fold=fold)
         self._hybrid = hybrid
         checked_choice(vectors, Literal["ram", "disk"], where="vectors")
         options = WriteOptions(
@@ -322,14 +339,10 @@ class Memory:
         from rsm_fast.reading import checked_budget
 
         request = self._request(query, preset, where, as_of, superseded)
-        if layout is not None:
-            checked_choice(layout, Layout, where="layout")
         return self._reading.pack(
-            request,
+            replace(request, preset=changed_preset(request.preset, layout=layout, fold=fold)),
             budget=checked_budget(budget),
-            layout=layout or request.preset.layout,
             template=template,
-            fold=request.preset.fold if fold is None else fold,
             explain=explain,
         )
 
@@ -447,6 +460,21 @@ class Memory:
     def compact(self) -> None:
         """Write the file anew: no trace of deleted text is left, free space is given back."""
         self._core.store.compact()
+
+    def repair(self, *, drop_damaged: bool = False) -> list[Finding]:
+        """Rebuild whatever damage in the store can be rebuilt; what was found.
+
+        Parameters
+        ----------
+        drop_damaged : bool
+            Also delete turns whose text does not fit its checksum; without it they stay, and
+            reading them raises `CorruptStoreError`.
+        """
+        from rsm_fast.maintenance import rechunk
+
+        findings = self._core.store.repair(drop_damaged=drop_damaged)
+        rechunk(self._core, self._writing)
+        return findings
 
     # -- looking ------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ read path that the project's own harness could prove; see ``docs/presets.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from rsm_fast.errors import InvalidInputError
@@ -18,6 +18,7 @@ __all__ = [
     "Preset",
     "Route",
     "VectorType",
+    "changed_preset",
     "checked_choice",
     "get_preset",
 ]
@@ -125,6 +126,34 @@ def get_preset(preset: str | Preset) -> Preset:
     if not isinstance(preset, str) or preset not in PRESETS:
         raise InvalidInputError(f"preset: expected one of {sorted(PRESETS)}, got {preset!r}")
     return PRESETS[preset]
+
+
+def changed_preset(
+    preset: Preset,
+    *,
+    route: Route | None = None,
+    layout: Layout | None = None,
+    fold: bool | None = None,
+) -> Preset:
+    """The preset with other choices for reading; None leaves one as it is.
+
+    Raises
+    ------
+    InvalidInputError
+        If a choice is not one of those that there are.
+    """
+    if route is not None:
+        checked_choice(route, Route, where="route")
+    if layout is not None:
+        checked_choice(layout, Layout, where="layout")
+    if fold is not None and not isinstance(fold, bool):
+        raise InvalidInputError(f"fold: expected True or False, got {fold!r}")
+    return replace(
+        preset,
+        route=preset.route if route is None else route,
+        layout=preset.layout if layout is None else layout,
+        fold=preset.fold if fold is None else fold,
+    )
 
 
 def checked_choice(value: str, choices: object, *, where: str) -> str:

@@ -19,13 +19,14 @@ from rsm_fast.errors import BudgetError, InvalidInputError
 from rsm_fast.index import route_atoms
 from rsm_fast.instants import Instant, TimestampLike, parse_instant
 from rsm_fast.packing import Filled, Piece, Span, TemplateLike, fill, get_template
-from rsm_fast.presets import Layout, Preset
+from rsm_fast.presets import Preset
 from rsm_fast.retrieval import (
     HybridSettings,
     admission_order,
     asked_steps,
     hybrid_scores,
     labelled_rows,
+    newer_first,
     paper_order,
 )
 from rsm_fast.types import Hit, OmittedChunk, Pack, PackedChunk, PackStats
@@ -156,9 +157,7 @@ class ReadPath:
         request: Request,
         *,
         budget: int,
-        layout: Layout,
         template: TemplateLike,
-        fold: bool,
         explain: bool,
     ) -> Pack:
         """See `rsm_fast.memory.Memory.pack`."""
@@ -181,8 +180,8 @@ class ReadPath:
                 budget=budget,
                 counter=self._core.counter,
                 template=template,
-                layout=layout,
-                fold=fold,
+                layout=request.preset.layout,
+                fold=request.preset.fold,
                 explain=explain,
             )
         ended = time.perf_counter()
@@ -210,7 +209,7 @@ class ReadPath:
                 folded_tokens=filled.folded_tokens,
                 counter=self._core.counter.name,
                 preset=request.preset.name,
-                layout=layout,
+                layout=request.preset.layout,
                 template=template.name,
                 embed_us=1e6 * (embedded - started),
                 score_us=1e6 * (scored - embedded),
@@ -257,6 +256,8 @@ class ReadPath:
             settings = self._settings if by_score is None else _BY_SCORE
             columns = eligible, arena.tokens.copy(), arena.micros.copy(), settings
             order = admission_order(scores, *columns, limit=_HEAD if by_score is None else by_score)
+            if by_score is None:
+                order = newer_first(order, scores, arena.tokens, arena.micros, arena.code, settings)
             if by_score is None and eligible_count > _HEAD:
                 rest = partial(admission_order, scores, *columns)
         equal = self._equal_rows(state, request, eligible)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -543,6 +545,16 @@ def test_preset_paper_packs_members_of_the_top_atoms(memory_of: Opener) -> None:
     assert all(sum(c.atom == atom for c in pack.chunks) <= 8 for atom in atoms)
 
 
+@pytest.mark.parametrize("route", ["centroid", "singular-vector", "max-member", "subspace"])
+def test_every_route_finds_what_was_asked_for(route: Any) -> None:
+    memory = Memory(embedder="hashing", preset="paper", chunk_turns=1, route=route, rank=4)
+    memory.add_many(sentences(120))
+    pack = memory.pack("Note 42: the harbour number 39", budget=1500)
+    assert any("number 39" in chunk.text for chunk in pack.chunks)
+    with pytest.raises(InvalidInputError, match="route"):
+        Memory(embedder="hashing", route="nearest")  # type: ignore[arg-type]
+
+
 def test_preset_paper_reads_before_tau_is_known(memory_of: Opener) -> None:
     memory = memory_of(preset="paper")
     memory.add_many(["The tram leaves at 7:40.", "The violin is out of tune."])
@@ -799,3 +811,20 @@ def test_reembed_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         assert memory.stats().turns == 200
     with pytest.raises(EmbedderMismatchError):
         Memory.open(path, embedder="hashing")
+
+
+def test_a_fork_goes_on_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "agent.rsm"
+    with Memory.open(path, embedder="hashing") as memory:
+        memory.add_many(sentences(60))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of the suite's runner
+            child = os.fork()
+        if child == 0:
+            try:
+                memory.add("written by the child", id="child")
+                os._exit(0 if memory.search("written by the child", k=1) else 1)
+            except BaseException:  # noqa: BLE001
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert memory.search("written by the child", k=1)[0].turn_ids == ("child",)
