@@ -33,6 +33,7 @@ __all__ = ["BUDGETS", "Plan", "Unit", "read_results", "run", "run_stream"]
 BUDGETS = (1000, 2600, 4000, 5000)
 
 _FORMAT = 1
+_REPORTING = {"results.py", "stats.py", "tables.py", "pictures.py", "report.py", "__main__.py"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,8 @@ def run_stream(
     Returns
     -------
     dict
-        ``rows`` (one per question and budget), ``rankings``, ``stats`` and times.
+        ``rows`` (one per question and budget), ``rankings``, ``trace`` (chunks, groups and share
+        of the largest after each batch), ``stats`` (with times).
     """
     scorer = Scorer(stream)
     rows: list[dict[str, Any]] = []
@@ -120,6 +122,7 @@ def run_stream(
     write_seconds = read_seconds = 0.0
     reads = 0
     rankings = []
+    trace: list[tuple[int, int, float]] = []
     for question in sorted(stream.questions, key=lambda question: question.visible):
         if question.visible > written:
             batch = stream.turns[written : question.visible]
@@ -129,6 +132,8 @@ def run_stream(
             write_seconds += time.perf_counter() - start
             write_seconds -= getattr(embedder, "seconds", 0.0) - before
             written = question.visible
+            state = system.stats()
+            trace.append((state.chunks, state.groups, round(state.largest_share, 4)))
         for budget in budgets:
             before = getattr(embedder, "seconds", 0.0)
             start = time.perf_counter()
@@ -155,6 +160,7 @@ def run_stream(
     return {
         "rows": rows,
         "rankings": rankings,
+        "trace": trace,
         "stats": {
             "turns": written,
             "chunks": stats.chunks,
@@ -243,7 +249,8 @@ def _source_hash() -> str:
     digest = hashlib.sha256()
     for folder in ("rsm_fast", "kernels", "bench/datasets", "bench/quality"):
         for path in sorted((root / folder).rglob("*.py")):
-            if not path.is_relative_to(root / "rsm_fast" / "kernels"):
+            place = path.relative_to(root)
+            if not {"cli", "integrations"} & set(place.parts) and path.name not in _REPORTING:
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

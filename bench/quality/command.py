@@ -1,0 +1,154 @@
+"""``python -m bench quality``: run systems over data, write tables and pictures."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.datasets import READERS, DataError, read_dataset
+from bench.quality.pictures import draw_all
+from bench.quality.report import write_report
+from bench.quality.results import Results
+from bench.quality.run import BUDGETS, Plan, run
+from bench.quality.suite import GROUPS, SYSTEMS
+from bench.quality.tables import fill_document, render_all
+from bench.quality.vectors import default_cache
+
+__all__ = ["main"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_DATA = os.environ.get("RSM_FAST_DATA", str(ROOT.parent / "shared" / "data"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand; returns the exit code."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        return int(chosen.run(chosen))
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench quality", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    running = commands.add_parser(
+        "run", help="run systems (a stopped run continues), then write the report"
+    )
+    _add_data(running)
+    running.add_argument(
+        "--group", action="append", choices=list(GROUPS), help="systems to run; default: all"
+    )
+    running.add_argument("--system", action="append", choices=list(SYSTEMS), metavar="NAME")
+    running.add_argument("--budget", action="append", type=int, help=f"default: {BUDGETS}")
+    running.add_argument("--questions", type=int, help="only so many of each stream")
+    running.add_argument("--workers", type=int, default=2)
+    running.add_argument(
+        "--embedder", default="", help="a name or a folder; default: the packaged model"
+    )
+    running.add_argument("--cache", type=Path, default=default_cache(), help="vectors")
+    _add_report(running)
+    running.set_defaults(run=_run)
+
+    reporting = commands.add_parser("report", help="write tables and pictures of a finished run")
+    _add_report(reporting)
+    reporting.set_defaults(run=_report)
+
+    listing = commands.add_parser("systems", help="list the systems")
+    listing.set_defaults(run=_systems)
+
+    checking = commands.add_parser("check", help="read the data and name malformed records")
+    _add_data(checking)
+    checking.set_defaults(run=_check)
+    return parser
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data", type=Path, default=Path(_DATA), help="folder with realmem/, locomo/ and ama/"
+    )
+    for kind in READERS:
+        parser.add_argument(
+            f"--{kind}", type=Path, metavar="PATH", help=f"{kind} file or folder, instead of --data"
+        )
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "quality", help="results")
+    parser.add_argument(
+        "--docs", type=Path, help="document whose tables are written between markers"
+    )
+    parser.add_argument("--pictures", type=Path, help="folder; default: OUT/pictures")
+
+
+def _data(chosen: argparse.Namespace) -> tuple[tuple[str, Path], ...]:
+    """Data sets that were named, else those that stand in the data folder."""
+    named = tuple((kind, getattr(chosen, kind)) for kind in READERS if getattr(chosen, kind))
+    if named:
+        return named
+    found = tuple((kind, chosen.data / kind) for kind in READERS if (chosen.data / kind).exists())
+    if not found:
+        raise DataError(
+            f"{chosen.data}: expected a folder with {', '.join(READERS)}; name it with --data, "
+            "or one data set with --realmem, --locomo, --ama or --jsonl"
+        )
+    return found
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    names = [*(chosen.system or ())]
+    for group in chosen.group or ([] if names else GROUPS):
+        names += GROUPS[group]
+    plan = Plan(
+        data=_data(chosen),
+        systems=tuple(dict.fromkeys(names)),
+        cache=chosen.cache,
+        out=chosen.out,
+        budgets=tuple(chosen.budget or BUDGETS),
+        embedder=chosen.embedder,
+        questions=chosen.questions,
+    )
+    _check(chosen)
+    run(plan, workers=chosen.workers)
+    return _report(chosen)
+
+
+def _report(chosen: argparse.Namespace) -> int:
+    results = Results.load(chosen.out)
+    if not results.rows:
+        raise DataError(f"{chosen.out}: no results there; `run` makes them")
+    tables = render_all(results)
+    pictures = draw_all(results, chosen.pictures or chosen.out / "pictures")
+    page = chosen.out / "report.html"
+    write_report(page, tables, pictures)
+    print(tables["main"])
+    print(f"\nreport: {page}")
+    if chosen.docs:
+        placed = fill_document(chosen.docs, tables)
+        print(f"tables in {chosen.docs}: {', '.join(placed) or 'no place for any'}")
+    return 0
+
+
+def _systems(chosen: argparse.Namespace) -> int:
+    for group, systems in GROUPS.items():
+        print(f"{group}: {', '.join(systems)}")
+    return 0
+
+
+def _check(chosen: argparse.Namespace) -> int:
+    for kind, path in _data(chosen):
+        dataset = read_dataset(kind, path)
+        questions = sum(len(stream.questions) for stream in dataset.streams)
+        turns = sum(len(stream.turns) for stream in dataset.streams)
+        print(
+            f"{kind} ({path}): {len(dataset.streams)} streams, {turns:,} turns, "
+            f"{questions:,} questions, {len(dataset.problems)} malformed records"
+        )
+        for problem in dataset.problems:
+            print(f"  {problem}", file=sys.stderr)
+    return 0
