@@ -109,7 +109,8 @@ def test_f34_a_flipped_letter_is_noticed_where_sqlite_does_not(whole, path, need
 def test_f34_a_cut_file_is_noticed(whole, path):
     _, content = everything(path)
     for size in (0, 1, 15, 16, 100, 1000, 4096, 5000, len(whole) // 2, len(whole) - 1):
-        assert outcome(whole[:size], path, content) in ("error", "found"), size
+        harmless = () if whole[size:].strip(b"\0") else ("same",)  # SQLite reads zeros there
+        assert outcome(whole[:size], path, content) in ("error", "found", *harmless), size
 
 
 def test_f34_repair_rebuilds_what_can_be_derived(whole, path):
