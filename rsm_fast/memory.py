@@ -462,7 +462,7 @@ class Memory:
         self._core.store.compact()
 
     def repair(self, *, drop_damaged: bool = False) -> list[Finding]:
-        """Rebuild whatever damage in the store can be rebuilt; what was found.
+        """Rebuild whatever damage in the store can be rebuilt; what is still wrong then.
 
         Parameters
         ----------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import sqlite3
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from rsm_fast.errors import (
     BudgetError,
     CalibrationError,
     ConflictError,
+    CorruptStoreError,
     EmbedderError,
     EmbedderMismatchError,
     InvalidInputError,
@@ -811,6 +814,23 @@ def test_reembed_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         assert memory.stats().turns == 200
     with pytest.raises(EmbedderMismatchError):
         Memory.open(path, embedder="hashing")
+
+
+def test_f34_damage_is_noticed_and_what_is_derived_is_rebuilt(tmp_path: Path) -> None:
+    path = tmp_path / "agent.rsm"
+    with Memory.open(path, embedder="hashing") as memory:
+        memory.add_many(sentences(60))
+        before = fingerprint(memory)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE chunks SET tokens = tokens + 1 WHERE id = 't0007#0'")
+    with Memory.open(path) as memory:
+        with pytest.raises(CorruptStoreError, match="doctor"):
+            memory.search(sentences(60)[7].text, k=1)
+        assert memory.repair() == []
+        assert memory.search(sentences(60)[7].text, k=1)[0].turn_ids == ("t0007",)
+        after = fingerprint(memory)
+        assert sorted(after["hashes"]) == sorted(before["hashes"])
+        assert memory.stats().pending_chunks == 0
 
 
 def test_a_fork_goes_on_by_itself(tmp_path: Path) -> None:
