@@ -122,19 +122,18 @@ class _Filler:
         skipped, self._skipped = self._skipped, []
         admitted = len(self.admitted)
         for piece, added, rank in skipped:
-            if added > self.room - self.used or _text_key(piece) in self._by_text:
+            if added > self.room - self.used or self._twin(piece) is not None:
                 self._skipped.append((piece, added, rank))
             else:
                 self._try(piece, rank)
         return len(self.admitted) > admitted
 
     def _try(self, piece: Piece, rank: int) -> bool:
-        if piece.step is None:
-            twin = self._by_text.get(_text_key(piece))
-            if twin is not None:
-                return self._add_copy(twin, piece, rank)
+        twin = self._twin(piece)
+        if twin is not None:
+            return self._add_copy(twin, piece, rank)
         room = self.room - self.used
-        least = sum([sum(span.line_tokens) for span in piece.spans])
+        least = self.frame.least_cost(piece)
         turns: list[TurnLines] = []
         saved = 0
         if self.fold and (least <= room or (self.believed and least <= _FOLDED * room)):
@@ -160,6 +159,10 @@ class _Filler:
         for turn in turns:
             self._seen.add(turn)
         return True
+
+    def _twin(self, piece: Piece) -> Entry | None:
+        """The entry that holds a byte-equal chunk; chunks with a step number have none."""
+        return self._by_text.get(_text_key(piece)) if piece.step is None else None
 
     def _add_copy(self, entry: Entry, piece: Piece, rank: int) -> bool:
         """Count a byte-equal chunk instead of writing it again."""

@@ -42,13 +42,17 @@ class Frame:
     def __init__(self, template: Template, counter: TokenCounter) -> None:
         self.template = template
         self.counter = counter
-        # A newline is free where counts add up over it; else it may cost a token.
-        self.newline = 0 if counter.additive else max(0, counter("a\na") - 2 * counter("a"))
+        # Where counts do not add up, each may have a constant part (special tokens) that the
+        # whole has once, and a newline may cost a token.
+        self._base = self.newline = 0
+        if not counter.additive:
+            self._base = counter("")
+            self.newline = max(0, counter("a\na") - 2 * counter("a") + self._base)
         self._costs: dict[str, int] = {}
         self._days: dict[str, int] = {}
         self._turns: dict[str, int] = {}
-        # Lines that stand once: the notice and the end.
-        self.fixed = self._line(template.notice) + self._line(template.end)
+        # What stands once: the notice and the end.
+        self.fixed = self._base + self._line(template.notice) + self._line(template.end)
         self._end_turn = self._line(template.end_turn)
         self._end_day = self._line(template.end_day)
         self._end_atom = self._line(template.end_atom)
@@ -57,14 +61,14 @@ class Frame:
         """Tokens of a short piece of the frame, remembered."""
         cost = self._costs.get(text)
         if cost is None:
-            cost = self._costs[text] = self.counter(text)
+            cost = self._costs[text] = self._count(text)
         return cost
 
     def turn_cost(self, who: str) -> int:
         """Tokens of what stands before and after a turn's text."""
         cost = self._turns.get(who)
         if cost is None:
-            start = self.counter(self.template.turn_start(who))
+            start = self._count(self.template.turn_start(who))
             cost = self._turns[who] = start + self._end_turn
         return cost
 
@@ -83,7 +87,19 @@ class Frame:
         """Tokens of the printed lines of a text, of which the stored ones are known."""
         if printed is not stored:
             tokens = self.counter.count_lines(printed.split("\n"))
-        return sum(tokens) + self.newline * (len(tokens) + 1)
+        if self.counter.additive:
+            return sum(tokens)
+        return sum(tokens) + (self.newline - self._base) * len(tokens) + self.newline
+
+    def least_cost(self, piece: Piece) -> int:
+        """Tokens of the stored lines of a chunk, without any frame."""
+        tokens = sum([sum(span.line_tokens) for span in piece.spans])
+        if self._base:
+            tokens -= self._base * sum([len(span.line_tokens) for span in piece.spans])
+        return tokens
+
+    def _count(self, text: str) -> int:
+        return max(0, self.counter(text) - self._base)
 
     def _line(self, text: str) -> int:
         """Tokens of a line with its line break; 0 for a line that is not there."""

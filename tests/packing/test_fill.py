@@ -111,6 +111,13 @@ def test_a_counter_that_does_not_add_up_is_asked_for_the_whole_at_most_twice() -
         assert sum(size > budget for size in longest) <= 2
 
 
+def test_special_tokens_of_a_counter_are_charged_once() -> None:
+    counter = CallableCounter(lambda text: len(text.split()) + 2, name="specials")
+    pieces = [piece(n, f"line {n}\nand another", counter=counter) for n in range(300)]
+    filled = pack(pieces, 400, counter=counter)
+    assert 0.95 * 400 < filled.tokens == counter(filled.text) <= 400
+
+
 @pytest.mark.parametrize("budget", [0, 1, 4])
 def test_f46_a_budget_below_any_pack_gives_an_empty_one(budget: int) -> None:
     filled = pack([piece(0, "hello")], budget, explain=True)
