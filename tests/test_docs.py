@@ -23,6 +23,13 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^```(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?)^```$", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
+OPTIONAL_OF = {
+    "rsm_fast.integrations.mcp": "mcp",
+    "rsm_fast.integrations.langgraph": "langgraph",
+    "rsm_fast.integrations.langchain": "langchain_core",
+    "rsm_fast.integrations.llamaindex": "llama_index",
+}
+OPTIONAL = set(OPTIONAL_OF.values())
 SKIPPED_COMMANDS = ("pip ", "python -m pip", "make ", "git ", "cd ")
 
 
@@ -43,6 +50,13 @@ def blocks(page: Path) -> list[Block]:
 
 def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
+
+
+def imported(page: Path) -> set[str]:
+    """Top-level packages that the Python blocks of a page import, by name or through ours."""
+    code = "\n".join(block.body for block in blocks(page) if block.language == "python")
+    words = re.findall(r"^(?:import|from) ([\w.]+)", code, re.M)
+    return {OPTIONAL_OF.get(word, word.split(".")[0]) for word in words}
 
 
 def check_output(want: str, got: str, where: str) -> None:
@@ -66,6 +80,8 @@ def test_python_blocks_run_and_print_what_follows_them(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All blocks of a page share their names, and run in an empty folder, in their order."""
+    for package in OPTIONAL & imported(page):
+        pytest.importorskip(package, reason=f"{package} is absent: install the extras of this page")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__docs__"}
     found = blocks(page)

@@ -126,6 +126,31 @@ def test_edge_profile(words: list[str]) -> None:
     assert "4.5 kg" in done.stdout and "peak resident memory" in done.stdout
 
 
+@pytest.mark.usefixtures("packaged_minilm")
+def test_mcp_client(tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="mcp is absent: pip install 'rsm-fast[mcp]'")
+    done = run("mcp_client.py", str(tmp_path / "agent.rsm"))
+    assert done.returncode == 0, done.stderr
+    assert "tools: remember, recall, search, forget, stats" in done.stdout
+    assert "20:30" in done.stdout
+
+
+@pytest.mark.usefixtures("packaged_minilm")
+def test_langgraph_agent(tmp_path: Path) -> None:
+    pytest.importorskip(
+        "langgraph", reason="langgraph is absent: pip install 'rsm-fast[langgraph]'"
+    )
+    words = [str(tmp_path / "agent.rsm"), "I keep bees.", "Which animals do I keep?"]
+    done = run("langgraph_agent.py", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "> I keep bees.",
+        "What I know: nothing yet",
+        "> Which animals do I keep?",
+        "What I know: I keep bees.",
+    ]
+
+
 @pytest.mark.parametrize("name", ["agent_loop.py", "bulk_ingest.py"])
 def test_without_arguments_an_example_says_how_it_is_used(name: str) -> None:
     done = run(name)

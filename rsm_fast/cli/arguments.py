@@ -251,7 +251,8 @@ def _add_moving(command: Any) -> None:
         "import",
         "read what `export` wrote",
         "A namespace that is not there yet becomes exactly what it was; into one that is there,\n"
-        "the turns with new ids are added. So a second import changes nothing.",
+        "the turns with new ids are added. So a second import changes nothing, and what was\n"
+        "deleted meanwhile stays deleted.",
         "rsm-fast import new.rsm agent.jsonl\nrsm-fast import new.rsm user-7.jsonl -n user-8",
         _store,
         _argument("file", metavar="FILE", help="file to read; - is standard input"),

@@ -79,17 +79,21 @@ def _import_section(arguments: Namespace, section: Section) -> dict[str, Any]:
     key = arguments.namespace or section.key
     with Store.open(arguments.store) as store:
         with store.read() as reader:
-            known = reader.namespace(key) is not None
-        if not known and section.header.get("vectors") and arguments.embedder is None:
+            known = reader.namespace(key)
+        if known is None and section.header.get("vectors") and arguments.embedder is None:
             record = store.restore(section, namespace=key)
             with store.read() as reader:
                 return _counted(key, reader.counts(record.id)[0], 0)
-    options = {} if known else _write_options(section.header.get("settings", {}))
+        lines = [exported for _, exported in section.turns()]
+        if known is not None:
+            with store.read() as reader:
+                deleted = reader.tombstoned(known.id, [exported["id"] for exported in lines])
+            lines = [exported for exported in lines if exported["id"] not in deleted]
+    options = {} if known is not None else _write_options(section.header.get("settings", {}))
     with Memory.open(
         arguments.store, namespace=key, embedder=arguments.embedder, **options
     ) as memory:
         before = memory.stats().turns
-        lines = [exported for _, exported in section.turns()]
         memory.add_many([_turn(exported) for exported in lines])
         for exported in lines:
             if "superseded_by" in exported:
