@@ -179,6 +179,32 @@ def parser() -> argparse.ArgumentParser:
         _store,
         _json,
     )
+    command(
+        "inspect",
+        "write one HTML page that shows what is inside",
+        "A map of the atoms, a timeline, sizes, words and newest members of each atom, and for\n"
+        "questions what went into the pack, what was left out and why. Without --query the newest\n"
+        "questions that stand in the memory are asked. The page loads nothing and sends nothing; it\n"
+        "holds stored text in the clear.",
+        'rsm-fast inspect agent.rsm -o report.html\n'
+        'rsm-fast inspect agent.rsm -o report.html -q "Where does the user live?" --budget 500',
+        _store,
+        _option("-o", "--output", metavar="FILE", required=True, help="page to write"),
+        _option(
+            "-q",
+            "--query",
+            action="append",
+            default=[],
+            metavar="TEXT",
+            help="question to explain the pack of; can be given several times",
+        ),
+        _budget(1000),
+        _preset,
+        _layout,
+        _namespace,
+        _embedder,
+        _json,
+    )
     _add_care(command)
     _add_moving(command)
     _add_machine(command)

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rsm_fast.cli import care, machine, models, moving
+from rsm_fast.cli import care, machine, models, moving, picture
 from rsm_fast.cli.opening import open_memory
 from rsm_fast.cli.output import duration, json_document, line, one_line, remark, table
 from rsm_fast.cli.where import join_conditions
@@ -233,6 +233,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "search": search,
     "stats": stats,
     "namespaces": namespaces,
+    "inspect": picture.inspect,
     "delete": care.delete,
     "forget": care.forget,
     "purge": care.purge,

@@ -26,11 +26,12 @@
     const xs = list.map((p) => p[0]), ys = list.map((p) => p[1]);
     const range = (values) => [Math.min(...values), Math.max(...values)];
     const [left, right] = range(xs), [low, high] = range(ys);
-    const scale = Math.min(
-      (width - 2 * margin) / (right - left || 1), (height - 2 * margin) / (high - low || 1));
+    const across = (width - 2 * margin) / (right - left || 1);
+    const down = (height - 2 * margin) / (high - low || 1);
+    const scaleX = Math.min(across, 1.5 * down), scaleY = Math.min(down, 1.5 * across);
     places = list.map((p) => [
-      width / 2 + (p[0] - (left + right) / 2) * scale,
-      height / 2 - (p[1] - (low + high) / 2) * scale,
+      width / 2 + (p[0] - (left + right) / 2) * scaleX,
+      height / 2 - (p[1] - (low + high) / 2) * scaleY,
     ]);
   }
 

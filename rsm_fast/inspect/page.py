@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +28,8 @@ __all__ = ["render"]
 
 _COLOURS = 8
 _GIANT = 0.5
+_ATOMS_AT_ONCE = 12
+_CHUNKS_AT_ONCE = 15
 
 Colours = Mapping[int, int]
 
@@ -52,7 +54,7 @@ def render(findings: Findings) -> str:
     return Template(_part("page.html")).substitute(
         policy=policy,
         title=f"Inside {escape(name)}",
-        subtitle=f"Namespace <b>{escape(stats.namespace)}</b>, as of {escape(findings.made)}",
+        subtitle=f"Namespace <b>{escape(stats.namespace)}</b>, {escape(_when(findings.made))} UTC",
         style=style,
         script=script,
         warnings="".join(
@@ -91,7 +93,7 @@ def _data(findings: Findings, colours: Colours) -> dict[str, Any]:
                 "text": member.text,
                 "role": member.role,
                 "session": member.session,
-                "when": member.timestamp,
+                "when": _when(member.timestamp),
             }
             for member in findings.map.members
         ],
@@ -119,8 +121,8 @@ def _figures(stats: MemoryStats) -> str:
         "turns": f"{stats.turns:,}",
         "chunks": f"{stats.chunks:,}",
         "atoms": f"{stats.atoms:,}",
-        "largest atom": f"{stats.largest_atom_share:.0%} of chunks",
-        "waiting for an atom": f"{stats.pending_chunks:,}",
+        "largest atom": f"{100 * stats.largest_atom_share:.0f} %",
+        "waiting": f"{stats.pending_chunks:,}",
         "tau": "not yet known" if stats.tau is None else f"{stats.tau:.3f}",
         "in RAM, derived": _bytes(stats.bytes),
         "on disk": _bytes(stats.file_bytes),
@@ -167,6 +169,25 @@ def _strip(parts: Iterable[tuple[float, str, str]], whole: float) -> str:
 
 def _text(text: str) -> str:
     return f'<p class="text">{escape(text)}</p>'
+
+
+def _listed(items: Sequence[str], at_once: int) -> str:
+    """A list whose end, if it is long, waits behind a line to click on."""
+    if not items:
+        return "<p>Nothing.</p>"
+    head, tail = items[:at_once], items[at_once:]
+    rest = (
+        f"<details><summary>{len(tail):,} more</summary><ol>{''.join(tail)}</ol></details>"
+        if tail
+        else ""
+    )
+    return f"<ol>{''.join(head)}</ol>{rest}"
+
+
+def _when(timestamp: str) -> str:
+    """An ISO timestamp to the minute."""
+    offset = timestamp[19:].lstrip(".0123456789")
+    return f"{timestamp[:10]} {timestamp[11:16]}" + ("" if offset == "Z" else f" {offset}")
 
 
 # -- sections ---------------------------------------------------------------------------------
@@ -259,7 +280,7 @@ def _atoms(findings: Findings, colours: Colours) -> str:
             "different chunks. Until then every chunk stands alone.</p>"
         )
     else:
-        listed = f"<ol>{''.join(_atom(atom, colours) for atom in findings.atoms)}</ol>"
+        listed = _listed([_atom(atom, colours) for atom in findings.atoms], _ATOMS_AT_ONCE)
     more = findings.stats.atoms - len(findings.atoms)
     rest = f'<p class="quiet">and {more:,} smaller atoms</p>' if more > 0 else ""
     return f"""<section id="atoms" aria-labelledby="atoms-title">
@@ -294,8 +315,8 @@ def _span(atom: AtomSummary) -> str:
 
 
 def _member_meta(member: Member) -> str:
-    parts = (member.role, member.timestamp, member.session or "")
-    return f"<code>{escape(member.id)}</code> " + escape(" · ".join(p for p in parts if p))
+    parts = (member.role, _when(member.timestamp), member.session or "")
+    return f"<code>{escape(member.id)}</code> · " + escape(" · ".join(p for p in parts if p))
 
 
 # -- packs ------------------------------------------------------------------------------------
@@ -350,9 +371,11 @@ def _pack(pack: Pack, index: int, texts: Mapping[str, str], colours: Colours) ->
         if untried > 0
         else ""
     )
-    inside = "".join(map(lambda chunk: _packed(chunk, colours), pack.chunks))
-    outside = "".join(_left_out(chunk, texts, colours) for chunk in pack.omitted)
-    nothing = "<p>Nothing.</p>"
+    inside = _listed([_packed(chunk, colours) for chunk in pack.chunks], len(pack.chunks))
+    outside = _listed(
+        [_left_out(chunk, texts, colours) for chunk in pack.omitted],
+        max(_CHUNKS_AT_ONCE, len(pack.chunks)),
+    )
     return f"""<article class="pack" data-pack="{index}"{"" if index == 0 else " hidden"}>
 <h3>{escape(pack.query)}</h3>
 <p>{pack.tokens:,} of {pack.budget:,} tokens; {stats.admitted:,} of {stats.eligible:,} chunks.</p>
@@ -368,15 +391,15 @@ def _pack(pack: Pack, index: int, texts: Mapping[str, str], colours: Colours) ->
 <p class="quiet">Tokens of each chunk's own text; headers and folding make the difference to the
 pack's total.</p>
 <div class="columns"><div><h3>What went in ({len(pack.chunks):,}, in the order of the text)</h3>
-{f"<ol>{inside}</ol>" if inside else nothing}</div>
+{inside}</div>
 <div><h3>What was left out ({len(pack.omitted):,} tried, best first)</h3>
-{f"<ol>{outside}</ol>" if outside else nothing}{never}</div></div>
+{outside}{never}</div></div>
 <details><summary>The text of the pack</summary><pre>{escape(pack.text)}</pre></details>
 </article>"""
 
 
 def _packed(chunk: PackedChunk, colours: Colours) -> str:
-    meta = " · ".join(part for part in (chunk.role, chunk.timestamp, chunk.session or "") if part)
+    meta = " · ".join(p for p in (chunk.role, _when(chunk.timestamp), chunk.session) if p)
     return (
         f'<li class="chunk">{_chunk_meta("in", chunk.id, chunk.atom, colours)} {escape(meta)}</p>'
         f'{_text(chunk.text)}<p class="why">{escape(chunk.reason)}</p></li>'
@@ -394,7 +417,7 @@ def _left_out(chunk: OmittedChunk, texts: Mapping[str, str], colours: Colours) -
 
 def _chunk_meta(sign: str, chunk_id: str, atom: int | None, colours: Colours) -> str:
     return (
-        f'<p class="meta"><span class="sign">{sign}</span><code>{escape(chunk_id)}</code> '
+        f'<p class="meta"><span class="sign">{sign}</span><code>{escape(chunk_id)}</code> · '
         f'<span class="dot {_colour(atom, colours)}">{_atom_name(atom)}</span> ·'
     )
 
