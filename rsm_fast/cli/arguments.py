@@ -184,9 +184,9 @@ def parser() -> argparse.ArgumentParser:
         "write one HTML page that shows what is inside",
         "A map of the atoms, a timeline, sizes, words and newest members of each atom, and for\n"
         "questions what went into the pack, what was left out and why. Without --query the newest\n"
-        "questions that stand in the memory are asked. The page loads nothing and sends nothing; it\n"
+        "questions that stand in the memory are asked. The page loads nothing, sends nothing, and\n"
         "holds stored text in the clear.",
-        'rsm-fast inspect agent.rsm -o report.html\n'
+        "rsm-fast inspect agent.rsm -o report.html\n"
         'rsm-fast inspect agent.rsm -o report.html -q "Where does the user live?" --budget 500',
         _store,
         _option("-o", "--output", metavar="FILE", required=True, help="page to write"),
