@@ -76,8 +76,8 @@ class HybridSettings:
     labelled_share: float = 0.8
     longest_range: int = 32
     newer_reach: int = 32
-    newer_cosine: float = 0.4
-    newer_slope: float = 2.0
+    newer_cosine: float = 0.3
+    newer_slope: float = 2.5
     newer_slack: int = 8
     step_named: float = 4.0
     step_in_range: float = 3.0
