@@ -253,13 +253,15 @@ class ReadPath:
             scores, order = dense, self._paper_order(state, request, query, dense, eligible)
         else:
             scores = self._hybrid_scores(state, request, dense, eligible)
-            settings = self._settings if by_score is None else _BY_SCORE
-            columns = eligible, arena.tokens.copy(), arena.micros.copy(), settings
-            order = admission_order(scores, *columns, limit=_HEAD if by_score is None else by_score)
-            if by_score is None:
-                order = newer_first(order, scores, arena.tokens, arena.micros, arena.code, settings)
-            if by_score is None and eligible_count > _HEAD:
-                rest = partial(admission_order, scores, *columns)
+            tokens, micros = arena.tokens.copy(), arena.micros.copy()
+            if by_score is not None:
+                order = admission_order(scores, eligible, tokens, micros, _BY_SCORE, limit=by_score)
+            else:
+                settings = self._settings
+                order = admission_order(scores, eligible, tokens, micros, settings, limit=_HEAD)
+                order = newer_first(order, scores, tokens, micros, arena.code, settings)
+                if eligible_count > order.size:
+                    rest = partial(_extended, order, scores, eligible, tokens, micros, settings)
         equal = self._equal_rows(state, request, eligible)
         return _Ranked(
             order=_first(equal, order),
@@ -402,6 +404,11 @@ class ReadPath:
 
 _BY_SCORE = HybridSettings(length_power=0.0)
 """Orders by the score alone, whatever a chunk costs."""
+
+
+def _extended(order: I32, *columns: Any) -> I32:
+    """The whole order of admission, of which ``order`` is the beginning."""
+    return np.concatenate((order, admission_order(*columns)[order.size :]))
 
 
 def _first(rows: I32, order: I32) -> I32:

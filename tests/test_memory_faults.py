@@ -79,8 +79,8 @@ class AgainstADict(RuleBasedStateMachine):
     @rule(data=st.data())
     def update(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.model)))
-        self.number += 1
         self.model[name] = sentence(self.number)
+        self.number += 1
         self.memory.update(name, self.model[name])
 
     @precondition(lambda self: self.model)
