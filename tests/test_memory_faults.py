@@ -293,13 +293,14 @@ def test_f43_history_filled_in_later_stands_at_its_own_time() -> None:
 def test_f44_the_newest_value_stands_last_and_survives_a_tight_budget() -> None:
     memory = Memory(embedder="hashing")
     memory.add("I work at the mill.", timestamp="2026-01-10")
-    memory.add("I now work at the port.", timestamp="2026-05-10")
+    newest = memory.add("I now work at the port.", timestamp="2026-05-10")
     pack = memory.pack("Where do I work?", budget=300)
     assert pack.text.index("mill") < pack.text.index("port")
     assert "2026-01-10" in pack.text and "2026-05-10" in pack.text
-    for budget in range(pack.tokens):
+    alone = memory.pack("Where do I work?", budget=300, where={"id": newest})
+    for budget in range(alone.tokens, pack.tokens):
         tight = memory.pack("Where do I work?", budget=budget)
-        assert "mill" not in tight.text or "port" in tight.text
+        assert "port" in tight.text and "mill" not in tight.text
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), min_size=1, max_size=120).filter(
