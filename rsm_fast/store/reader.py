@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import time
@@ -415,15 +416,22 @@ class Reader:
             later = "(SELECT n.micros FROM turns n WHERE n.pk = t.superseded_by) > :as_of"
             conditions.append(f"(t.superseded_by IS NULL OR coalesce({later}, 0))")
         sql = (
-            f"SELECT s.chunk, coalesce({' AND '.join(conditions)}, 0) FROM turns t "
-            "CROSS JOIN chunk_turns s ON s.turn = t.pk WHERE t.pk BETWEEN :first AND :last"
+            f"SELECT CASE WHEN {' AND '.join(conditions)} THEN s.chunk ELSE -s.chunk END "
+            "FROM turns t CROSS JOIN chunk_turns s ON s.turn = t.pk "
+            "WHERE t.pk BETWEEN :first AND :last"
         )
-        rows = self._all(sql, params)
-        if not rows:
-            return np.empty(0, np.int64)
-        table = np.asarray(rows, np.int64)
-        chunks, matches = table[:, 0], table[:, 1] != 0
-        return np.setdiff1d(chunks[matches], chunks[~matches])
+        with mapped(self._path):
+            cells = itertools.chain.from_iterable(self._connection.execute(sql, params))
+            signed = np.fromiter(cells, np.int64)
+        if not len(signed):
+            return signed
+        numbers = np.abs(signed) - first_pk(ns)
+        if numbers.min() < 1 or numbers.max() >= 2**31:
+            raise damaged("links to chunks of namespace", ns)
+        eligible = np.zeros(numbers.max() + 1, bool)
+        eligible[numbers] = True
+        eligible[numbers[signed < 0]] = False
+        return np.flatnonzero(eligible) + first_pk(ns)
 
     def tombstones(self, ns: int) -> Iterator[list[bytes]]:
         """The hashes that deleted ids left behind, ascending, in lists of some size."""

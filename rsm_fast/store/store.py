@@ -74,8 +74,11 @@ class Store:
             )
         if not timeout >= 0:
             raise InvalidInputError(f"timeout: expected seconds >= 0, got {timeout!r}")
-        where = None if path is None else Path(path).expanduser().absolute()
-        return cls(Connections(where, synchronous, timeout, read_only and path is not None))
+        if path is None:
+            return cls(Connections(None, synchronous, timeout, False))
+        if "\0" in str(path):
+            raise InvalidInputError(f"path: expected a path without NUL, got {str(path)!r}")
+        return cls(Connections(Path(path).expanduser().resolve(), synchronous, timeout, read_only))
 
     @property
     def path(self) -> Path | None:

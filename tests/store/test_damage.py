@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rsm_fast.errors import CorruptStoreError, RSMError, StoreError
+from rsm_fast.errors import CorruptStoreError, InvalidInputError, RSMError, StoreError
 from rsm_fast.store import Store
 from rsm_fast.store.schema import VERSION
 
@@ -241,6 +241,22 @@ def test_not_a_store(tmp_path, path):
         Store.open(tmp_path / "none" / "x.rsm")
     with pytest.raises(StoreError, match="does not exist"):
         Store.open(tmp_path / "none.rsm", read_only=True)
+
+
+def test_odd_paths(tmp_path, namespace):
+    with pytest.raises(InvalidInputError, match="NUL"):
+        Store.open("a\0b")
+    for name in ("with space ?#%20.rsm", "ü.rsm", "'quote\"", "-dash", "new\nline"):
+        with Store.open(tmp_path / name) as store:
+            namespace(store)
+            assert store.check() == []
+        assert (tmp_path / name).is_file()
+    link = tmp_path / "link.rsm"
+    link.symlink_to(tmp_path / "ü.rsm")
+    with Store.open(link) as store:
+        assert store.path == tmp_path / "ü.rsm"
+        store.save_snapshot(1, 1, {"x": np.zeros(3)})
+        assert store.check() == []
 
 
 def test_an_empty_file_is_no_store(path):
