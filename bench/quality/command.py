@@ -7,15 +7,20 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.datasets import READERS, DataError, read_dataset
+from bench.quality.answers import answer_all, prompts_of, summary
+from bench.quality.endpoint import Endpoint
 from bench.quality.pictures import draw_all
 from bench.quality.report import write_report
 from bench.quality.results import Results
 from bench.quality.run import BUDGETS, Plan, run
 from bench.quality.suite import GROUPS, SYSTEMS
 from bench.quality.tables import fill_document, render_all
-from bench.quality.vectors import default_cache
+from bench.quality.vectors import CachedEmbedder, default_cache
+from rsm_fast.embedding import as_embedder
+from rsm_fast.tokens import as_token_counter
 
 __all__ = ["main"]
 
@@ -49,11 +54,36 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--questions", type=int, help="only so many of each stream")
     running.add_argument("--workers", type=int, default=2)
     running.add_argument(
-        "--embedder", default="", help="a name or a folder; default: the packaged model"
+        "--any-source",
+        action="store_true",
+        help="keep finished results although the source has changed since",
     )
-    running.add_argument("--cache", type=Path, default=default_cache(), help="vectors")
+    _add_embedder(running)
     _add_report(running)
     running.set_defaults(run=_run)
+
+    answering = commands.add_parser(
+        "answer", help="have a language model answer from packs, and another judge"
+    )
+    _add_data(answering)
+    _add_embedder(answering)
+    answering.add_argument("--base-url", required=True, help="of an OpenAI-compatible endpoint")
+    answering.add_argument("--model", required=True)
+    answering.add_argument("--judge-model", help="judges the answers; default: no judge")
+    answering.add_argument("--judge-url", help="default: the same endpoint")
+    answering.add_argument(
+        "--key-variable", default="OPENAI_API_KEY", help="environment variable with the key"
+    )
+    answering.add_argument("--system", action="append", choices=list(SYSTEMS), metavar="NAME")
+    answering.add_argument("--budget", type=int, default=2600)
+    answering.add_argument("--questions", type=int, help="only so many of each stream")
+    answering.add_argument("--concurrency", type=int, default=4)
+    answering.add_argument("--timeout", type=float, default=120.0, help="seconds")
+    answering.add_argument(
+        "--price", type=float, nargs=2, metavar=("IN", "OUT"), help="per million tokens"
+    )
+    answering.add_argument("--out", type=Path, default=ROOT / "build" / "quality")
+    answering.set_defaults(run=_answer)
 
     reporting = commands.add_parser("report", help="write tables and pictures of a finished run")
     _add_report(reporting)
@@ -76,6 +106,13 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{kind}", type=Path, metavar="PATH", help=f"{kind} file or folder, instead of --data"
         )
+
+
+def _add_embedder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--embedder", default="", help="a name or a folder; default: the packaged model"
+    )
+    parser.add_argument("--cache", type=Path, default=default_cache(), help="vectors")
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +149,7 @@ def _run(chosen: argparse.Namespace) -> int:
         budgets=tuple(chosen.budget or BUDGETS),
         embedder=chosen.embedder,
         questions=chosen.questions,
+        any_source=chosen.any_source,
     )
     _check(chosen)
     run(plan, workers=chosen.workers)
@@ -132,6 +170,42 @@ def _report(chosen: argparse.Namespace) -> int:
         placed = fill_document(chosen.docs, tables)
         print(f"tables in {chosen.docs}: {', '.join(placed) or 'no place for any'}")
     return 0
+
+
+def _answer(chosen: argparse.Namespace) -> int:
+    key = os.environ.get(chosen.key_variable, "")
+    cache = chosen.out / "endpoint.sqlite"
+    options: dict[str, Any] = {"cache": cache, "key": key, "timeout": chosen.timeout}
+    model = Endpoint(chosen.base_url, chosen.model, **options)
+    judge = None
+    if chosen.judge_model:
+        judge = Endpoint(chosen.judge_url or chosen.base_url, chosen.judge_model, **options)
+    embedder = CachedEmbedder(as_embedder(chosen.embedder or None), chosen.cache)
+    failures = 0
+    for kind, path in _data(chosen):
+        dataset = read_dataset(kind, path)
+        for system in chosen.system or ["hybrid"]:
+            prompts = prompts_of(
+                dataset,
+                system,
+                chosen.budget,
+                embedder,
+                as_token_counter(None),
+                questions=chosen.questions,
+            )
+            name = f"{kind}-{system.replace('/', '+')}-{chosen.model.replace('/', '+')}.jsonl"
+            rows, failed = answer_all(
+                prompts, chosen.out / "answers" / name, model, judge, concurrency=chosen.concurrency
+            )
+            failures += failed
+            means = ", ".join(f"{key} {value:.1f}" for key, value in summary(rows).items())
+            print(f"{kind} {system}: {len(rows)} answered, {failed} failed; {means}")
+    for role, endpoint in (("answers", model), ("judgements", judge)):
+        if endpoint is not None:
+            cost = f", cost {endpoint.usage.cost(*chosen.price):.4f}" if chosen.price else ""
+            print(f"{role}: {endpoint.usage}{cost}")
+            endpoint.close()
+    return 1 if failures else 0
 
 
 def _systems(chosen: argparse.Namespace) -> int:
