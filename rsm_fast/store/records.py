@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -280,8 +279,12 @@ def features_crc(pk: int, terms: bytes, analyser: int, vector: bytes | None) -> 
 
 def check_turn(row: tuple[Any, ...]) -> None:
     """Hold the row of a turn against its CRC, the last field."""
-    if not _fits(turn_crc, row[-1], row[:-1]):
-        raise damaged("turn", row[0])
+    try:
+        if turn_crc(row[:-1]) == row[-1]:
+            return
+    except (TypeError, ValueError):  # damage changed the type of a field
+        pass
+    raise damaged("turn", row[0])
 
 
 def turn_from_row(row: tuple[Any, ...]) -> TurnRecord:
@@ -298,14 +301,22 @@ def turn_from_row(row: tuple[Any, ...]) -> TurnRecord:
 
 def check_chunk(row: tuple[Any, ...]) -> None:
     """Hold the row of a chunk, `CHUNK_FIELDS` of them and its CRC, against the CRC."""
-    if not _fits(chunk_crc, row[CHUNK_FIELDS], row[:CHUNK_FIELDS]):
-        raise damaged("chunk", row[0])
+    try:
+        if chunk_crc(row[:CHUNK_FIELDS]) == row[CHUNK_FIELDS]:
+            return
+    except (TypeError, ValueError):  # damage changed the type of a field
+        pass
+    raise damaged("chunk", row[0])
 
 
-def check_features(pk: int, terms: object, analyser: object, vector: object, crc: object) -> None:
+def check_features(pk: int, terms: bytes, analyser: int, vector: bytes | None, crc: int) -> None:
     """Hold the features of a chunk against their CRC."""
-    if not _fits(features_crc, crc, pk, terms, analyser, vector):
-        raise damaged("features of chunk", pk)
+    try:
+        if features_crc(pk, terms, analyser, vector) == crc:
+            return
+    except (TypeError, ValueError):  # damage changed the type of a field
+        pass
+    raise damaged("features of chunk", pk)
 
 
 def chunk_from_row(row: tuple[Any, ...]) -> ChunkRecord:
@@ -326,13 +337,6 @@ def chunk_from_row(row: tuple[Any, ...]) -> ChunkRecord:
         pk, id_, unpack_spans(spans), session, micros, offset, tokens, lines, terms, analyser,
         text_hash, step, bool(truncated), atom, vector,
     )  # fmt: skip
-
-
-def _fits(checksum: Callable[..., int], crc: object, *fields: Any) -> bool:
-    try:
-        return checksum(*fields) == crc
-    except (TypeError, ValueError):  # damage changed the type of a field
-        return False
 
 
 def damaged(kind: str, pk: object) -> CorruptStoreError:
