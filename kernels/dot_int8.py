@@ -30,6 +30,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rsm_fast.kernels.jit import F32, I8, JIT_DISABLED, Int, kernel
+from rsm_fast.kernels.rows import HEAD
 
 __all__ = [
     "bounds4",
@@ -171,6 +172,20 @@ def _multiply_add(builder: Any, isa: str, total: Any, stored: Any, query: Any) -
     return builder.add(total, _halve(builder, products, step, lanes, builder.add))
 
 
+def _head_dots(builder: Any, isa: str, rows: list[Any], query: Any) -> list[Any]:
+    """`_loop_dots` for rows of `HEAD` bytes, without a loop."""
+    step = _STEP[isa]
+    code_kind = ir.VectorType(_i8, step)
+    sums = [ir.Constant(ir.VectorType(_i32, _LANES[isa]), None)] * len(rows)
+    for start in range(0, HEAD, step):
+        at = [ir.Constant(_i64, start)]
+        part = _load(builder, builder.gep(query, at), code_kind, 1)
+        for k, row in enumerate(rows):
+            stored = _load(builder, builder.gep(row, at), code_kind, 1)
+            sums[k] = _multiply_add(builder, isa, sums[k], stored, part)
+    return sums
+
+
 def _loop_dots(builder: Any, isa: str, rows: list[Any], query: Any, size: Any) -> list[Any]:
     """Vectors of partial sums of ``rows[k] . query``; size is a multiple of 64, above 0."""
     step = _STEP[isa]
@@ -220,25 +235,32 @@ class _Emitter:
         pointer = self.builder.bitcast(self.array(index).data, kind.as_pointer())
         return pointer if offset is None else self.builder.gep(pointer, [offset])
 
-    def rows(self, index: int, row: Any, count: int) -> tuple[list[Any], Any]:
+    def rows(
+        self, index: int, row: Any, count: int, width: int | None = None
+    ) -> tuple[list[Any], Any]:
         """Pointers to consecutive int8 rows of a matrix, and their length."""
-        width = cgutils.unpack_tuple(self.builder, self.array(index).shape, 2)[1]
-        pointers = [self.pointer(index, _i8, self.builder.mul(row, width))]
+        length: Any = ir.Constant(_i64, width)
+        if width is None:
+            length = cgutils.unpack_tuple(self.builder, self.array(index).shape, 2)[1]
+        pointers = [self.pointer(index, _i8, self.builder.mul(row, length))]
         for _ in range(count - 1):
-            pointers.append(self.builder.gep(pointers[-1], [width]))
-        return pointers, width
+            pointers.append(self.builder.gep(pointers[-1], [length]))
+        return pointers, length
 
 
 def _emit_bounds(emitter: _Emitter, with_tail: bool) -> Any:
     b = emitter.builder
     row = emitter[1]
-    rows, width = emitter.rows(0, row, 4)
+    rows, width = emitter.rows(0, row, 4, HEAD if with_tail else None)
+    query = emitter.pointer(2, _i8)
     if with_tail:
         for line in range(0, 512, 64):
             ahead = b.gep(rows[0], [ir.Constant(_i64, _PREFETCH_BYTES + line)])
             numbers = [ir.Constant(_i32, value) for value in (0, 3, 1)]
             _call(b, "llvm.prefetch.p0", ir.VoidType(), ahead, *numbers)
-    parts = _loop_dots(b, emitter.isa, rows, emitter.pointer(2, _i8), width)
+        parts = _head_dots(b, emitter.isa, rows, query)
+    else:
+        parts = _loop_dots(b, emitter.isa, rows, query, width)
     dots = _sums4(b, parts, _LANES[emitter.isa], b.add)
     dots = b.sitofp(b.sub(dots, _splat(b, emitter[3], _i32x4)), _f32x4)
     per_block = 12 if with_tail else 8

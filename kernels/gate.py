@@ -111,14 +111,17 @@ def member_above(table: Codes, query: Query, links: I32, first: Int, tau: Real, 
     int
         1 or 0.
     """
+    code, fit = table.code, table.fit
+    q_code, q_correction, q_scale = query.code, query.correction, query.scale
+    reach, rest = query.reach, query.rest
     row = first
     least = float32_below(tau)
     while row >= 0:
         work[0] += 1
         lane = row & 3
-        slack = table.fit[row >> 2, ERROR, lane] * query.reach + query.rest
-        dot = dot1(table.code, row, query.code, query.correction)
-        scale = table.fit[row >> 2, SCALE, lane] * query.scale
+        slack = fit[row >> 2, ERROR, lane] * reach + rest
+        dot = dot1(code, row, q_code, q_correction)
+        scale = fit[row >> 2, SCALE, lane] * q_scale
         if np.float32(dot) * scale + slack >= least:
             work[3] += 1
             if exact_dot(table, row, query.exact) >= tau:

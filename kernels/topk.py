@@ -137,23 +137,29 @@ def collect_(
     next_start, count : int
         Where to go on, and how many candidates were written.
     """
+    # Fields are taken out of the tuples here: within the loop each access would count a
+    # reference, at ten times the cost of the arithmetic (bench: max-member gate at 1k).
+    code, fit, head, head_fit = table.code, table.fit, table.head, table.head_fit
+    q_code, q_correction, q_scale = query.code, query.correction, query.scale
+    reach, rest = query.reach, query.rest
+    q_head, q_head_correction, q_head_scale = query.head, query.head_correction, query.head_scale
+    head_reach, head_rest, tail = query.head_reach, query.head_rest, query.tail
     count = 0
     survivors = 0
     block = np.empty(4, np.float32)
     threshold = max(floor, heap[0])
-    heads = table.head.shape[0] > 0
+    heads = head.shape[0] > 0
     limit = rows.shape[0] - 4
     row = start
     while row < stop and count <= limit:
         if heads:
             best = head_bounds4(
-                table.head, row, query.head, query.head_correction, query.head_scale,
-                table.head_fit, query.head_reach, query.head_rest, block, query.tail,
+                head, row, q_head, q_head_correction, q_head_scale, head_fit,
+                head_reach, head_rest, block, tail,
             )  # fmt: skip
         else:
             best = bounds4(
-                table.code, row, query.code, query.correction, query.scale,
-                table.fit, query.reach, query.rest, block,
+                code, row, q_code, q_correction, q_scale, fit, reach, rest, block,
             )  # fmt: skip
         if best >= threshold:
             for lane in range(4):
@@ -161,11 +167,11 @@ def collect_(
                 upper = block[lane]
                 if upper < threshold or this >= stop or mask[this] == 0:
                     continue
-                slack = table.fit[this >> 2, ERROR, lane] * query.reach + query.rest
+                slack = fit[this >> 2, ERROR, lane] * reach + rest
                 if heads:
                     survivors += 1
-                    dot = dot1(table.code, this, query.code, query.correction)
-                    scale = table.fit[this >> 2, SCALE, lane] * query.scale
+                    dot = dot1(code, this, q_code, q_correction)
+                    scale = fit[this >> 2, SCALE, lane] * q_scale
                     upper = np.float32(dot) * scale + slack
                     if upper < threshold:
                         continue

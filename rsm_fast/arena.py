@@ -29,6 +29,10 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 _FIRST_ROWS = 256
+_RELEARN = 8  # the rotation is learned at `Arena.cascade_rows` and once more at so many times it
+_SAMPLE = 4096
+_LEAST_ENERGY = 0.6  # share of the squared norms in the head, below which a head prunes nothing
+_EPS = 2.0**-24
 _NO_ARRAY: Any = np.zeros(0)
 
 
@@ -218,8 +222,20 @@ class CodeTable:
         """Write consecutive rows of padded vectors, from ``start`` on."""
         encode_rows_(*self.columns, start, start + len(vectors), vectors, self.rotation)
 
-    def set_rotation(self, rotation: F32, n: int, *, error: float, skew: float) -> None:
-        """Make the heads of the first ``n`` rows with a new rotation."""
+    def set_rotation(self, rotation: F32, n: int) -> None:
+        """Make the heads of the first ``n`` rows with a new rotation.
+
+        Parameters
+        ----------
+        rotation : float32[128, width]
+            Rows that are orthonormal but for rounding, which is measured here.
+        n : int
+            Rows in use.
+        """
+        exact = rotation.astype(np.float64)
+        skew = np.linalg.norm(exact @ exact.T - np.eye(len(exact)))
+        # a projection sums d / 32 terms in each lane, then the lanes; two roundings a term
+        error = (self.width / 16 + 8) * _EPS * np.linalg.norm(exact)
         self.rotation = rotation
         self.limits[1:] = 0.0, error, skew
         self.columns = Codes(*[_NO_ARRAY] * 6)
@@ -271,6 +287,9 @@ class Arena:
         Vectors and codes in the gate's space.
     """
 
+    cascade_rows = 2048
+    """Rows from which on scans read rotated heads first; below, a rotation costs more."""
+
     def __init__(
         self,
         dim: int,
@@ -301,6 +320,7 @@ class Arena:
             "gated": Column(np.uint8),
         }
         self._newest: dict[int, int] = {}  # session: its last living row
+        self._learn_at = self.cascade_rows
         self.grow(max(reserve, _FIRST_ROWS))
 
     # -- columns, of length n ---------------------------------------------------------------
@@ -382,7 +402,7 @@ class Arena:
         """Make room for so many rows."""
         self.table.grow(capacity)
         for column in self._columns.values():
-            column.grow(capacity)
+            column.grow(self.table.capacity)
 
     def append(self, vector: F32 | None, *, pk: int, tokens: int, micros: int, session: int) -> int:
         """Add one chunk.
@@ -426,6 +446,8 @@ class Arena:
         self._newest[session] = row
         self.n += 1
         self.living += 1
+        if self.n >= self._learn_at:
+            self._learn_rotation()
         return row
 
     def append_many(
@@ -469,7 +491,30 @@ class Arena:
         self._link_many(start, numbers)
         self.n = stop
         self.living += len(given)
+        if stop >= self._learn_at:
+            self._learn_rotation()
         return range(start, stop)
+
+    def _learn_rotation(self) -> None:
+        """Point the heads along the principal directions of a sample of the rows.
+
+        Where the spectrum is flat a head says too little, and scans read the full codes.
+        """
+        done = self._learn_at > self.cascade_rows and len(self.table.rotation) > 0
+        self._learn_at = sys.maxsize if done else max(_RELEARN * self.cascade_rows, self.n + 1)
+        width = self.table.width
+        if width < 2 * HEAD:
+            self._learn_at = sys.maxsize
+            return
+        rows = np.linspace(0, self.n - 1, min(self.n, _SAMPLE)).astype(np.int64)
+        sample = np.empty((len(rows), width), np.float32)
+        for k, row in enumerate(rows.tolist()):
+            load_row_(self.table.columns, row, sample[k])
+        values, vectors = np.linalg.eigh((sample.T @ sample).astype(np.float64))
+        if values[-HEAD:].sum() < _LEAST_ENERGY * values.sum():
+            return
+        directions = np.ascontiguousarray(vectors[:, ::-1][:, :HEAD].T, np.float32)
+        self.table.set_rotation(directions, self.n)
 
     def _link_many(self, start: int, numbers: I32) -> None:
         order = np.argsort(numbers, kind="stable")

@@ -222,6 +222,9 @@ class Clusterer:
             self._numbers, self._stamps,
         ):  # fmt: skip
             column.grow(self.means.capacity)
+        self._gather()
+
+    def _gather(self) -> None:
         self.atoms = Atoms(
             *self.means.columns,
             self._total.array,
@@ -309,6 +312,14 @@ class Clusterer:
         for slot in np.flatnonzero(self._links.array[: self.slots, STALE]).tolist():
             self._refresh(slot)
 
+    def follow_rotation(self) -> None:
+        """Use the arena's rotation for the means too."""
+        rotation = self.arena.table.rotation
+        if len(rotation) and self.means.rotation is not rotation:
+            self.atoms = None
+            self.means.set_rotation(rotation, self.slots)
+            self._gather()
+
     def _refresh(self, slot: int) -> None:
         chain = self._links.array[slot]
         if not chain[STALE] or self.rank == 0:
@@ -363,6 +374,7 @@ class Clusterer:
         scores = np.empty(len(wanted))
         if self.slots + len(wanted) > self.means.capacity:
             self._grow(max(2 * self.means.capacity, self.slots + len(wanted)))
+        self.follow_rotation()
         arena = self.arena
         before = self.slots
         assert self.atoms is not None
@@ -390,6 +402,7 @@ class Clusterer:
         """
         self._check(rows_array([row]), tau_needed=False)
         arena = self.arena
+        self.follow_rotation()
         slot = self._slot_of.get(atom)
         if slot is None:
             if self.slots and atom <= self._numbers.array[self.slots - 1]:
@@ -430,6 +443,7 @@ class Clusterer:
         arena = self.arena
         if not 0 <= row < arena.n or arena.atom[row] < 0:
             raise InvalidInputError(f"row: expected one that is in an atom, got {row}")
+        self.follow_rotation()
         assert self.atoms is not None
         slot = leave_(*arena.table.columns, arena.links, row, *self.atoms, arena.table.rotation)
         arena.gated[row] = 0
@@ -478,7 +492,7 @@ class Clusterer:
         arena.atom[wanted] = numbers
         arena.gated[wanted] = 1
         arena.links[wanted, SLOT] = slots
-        self.means.rotation = arena.table.rotation
+        self.follow_rotation()
         assert self.atoms is not None
         rebuild_atoms_(
             *arena.table.columns, arena.links, arena.n, *self.atoms, self.slots,

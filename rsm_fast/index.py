@@ -166,7 +166,7 @@ def _scratch(width: int, heads: int) -> tuple[Any, ...]:
         np.zeros((4, width), np.float32),
         np.zeros((4, width), np.int8),
         np.zeros((1, 2, 4), np.float32),
-        np.zeros((4 if heads else 0, max(heads, 1)), np.int8),
+        np.zeros((4 if heads else 0, heads), np.int8),
         np.zeros((1, 3, 4), np.float32),
         np.zeros(4),
     )
@@ -211,6 +211,7 @@ def top_atoms(
     arena = clusterer.arena
     x = _padded_query(query, arena.dim, arena.table.width)
     mask = _slot_mask(clusterer, eligible_atoms)
+    clusterer.follow_rotation()
     slots, scores = _top(clusterer.means, clusterer.slots, x, k, mask)
     return clusterer.numbers[slots], scores
 

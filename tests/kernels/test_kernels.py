@@ -43,7 +43,7 @@ def table_of(vectors: np.ndarray, *, rotated: bool = False, floats: bool = True)
     table.encode(0, wide)
     if rotated:
         rotation = orthonormal(HEAD, table.width, 5)
-        table.set_rotation(rotation, len(vectors), error=1e-4, skew=1e-5)
+        table.set_rotation(rotation, len(vectors))
     return table
 
 
