@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
+import re
 import shutil
 import sqlite3
 import stat
@@ -396,3 +398,46 @@ def test_a_full_disk_keeps_what_was_acknowledged(path, repo_root):
         assert [turn.id for turn in reader.all_turns(1)] == [f"{n}" for n in range(kept)] + [
             "later"
         ]
+
+
+class Payload:
+    """What a crafted pickle would do."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple:
+        return (Path.touch, (self.mark,))
+
+
+def test_f39_crafted_files_beside_the_store_never_run(whole, path, tmp_path):
+    mark = tmp_path / "ran"
+    pickled = pickle.dumps(Payload(mark))
+    folder = path.with_name(path.name + "-snapshots")
+    folder.mkdir()
+    for target in (folder / "1.snap", folder / "2.snap", path.with_name("1.pkl")):
+        target.write_bytes(pickled)
+    np.save(folder / "1.npy", np.array([Payload(mark)], object), allow_pickle=True)
+    with sqlite3.connect(path) as plain:  # so that the store names the crafted file
+        plain.execute("INSERT INTO snapshots VALUES (1, 1, zeroblob(16), 0)")
+        plain.execute("INSERT INTO arrays VALUES (1, 'x', '|O', '[1]', ?, 0)", (pickled,))
+    plain.close()
+    with Store.open(path) as store:
+        with pytest.raises(CorruptStoreError):
+            store.load_snapshot(1)
+        with store.read() as reader, pytest.raises(CorruptStoreError):
+            reader.array(1, "x")
+        assert {finding.table for finding in store.check()} == {"arrays", "snapshots"}
+        assert store.repair() == []
+        store.compact()
+    assert not mark.exists()
+
+
+def test_f39_nothing_is_unpickled_or_evaluated(repo_root):
+    words = re.compile(
+        r"\b(import pickle|from pickle|import marshal|import shelve|import dill|import joblib"
+        r"|allow_pickle=True|np\.load\((?!.*allow_pickle=False)|load_extension)"
+    )
+    sources = [*repo_root.glob("rsm_fast/**/*.py"), *repo_root.glob("kernels/**/*.py")]
+    assert len(sources) > 20
+    assert [str(file) for file in sources if words.search(file.read_text("utf-8"))] == []
