@@ -248,10 +248,11 @@ class _Folder:
             self._rests[at, key] = number
             return None
         count = len(turn.tokens)
+        other = self.turns[target].lines
+        if len(other) != count or _common(turn.lines, at, other, at) != count - at:
+            return None
         base = _REST if count - at > 1 else _SAME_LINE
         if self._price(base, target) >= sum(turn.tokens[at:]):
-            return None
-        if turn.lines[at:] != self.turns[target].lines[at:]:
             return None
         return target, at, count
 
@@ -287,7 +288,7 @@ class _Folder:
 def _common(a: Sequence[str], at: int, b: Sequence[str], first: int) -> int:
     """How many lines are equal from ``a[at]`` and ``b[first]`` on."""
     longest = min(len(a) - at, len(b) - first)
-    length = 1
+    length = 0
     while length < longest and a[at + length] == b[first + length]:
         length += 1
     return length
