@@ -75,8 +75,10 @@ class StaticEmbedder:
                     "make the table again: rsm-fast model distill"
                 )
         try:
-            self._codes: npt.NDArray[np.int8] = np.load(folder / _TABLE, mmap_mode="r")
-            self._scales: npt.NDArray[np.float32] = np.load(folder / _SCALES)
+            self._codes: npt.NDArray[np.int8] = np.load(
+                folder / _TABLE, mmap_mode="r", allow_pickle=False
+            )
+            self._scales: npt.NDArray[np.float32] = np.load(folder / _SCALES, allow_pickle=False)
         except (OSError, ValueError) as error:
             raise ModelFileError(
                 f"{folder}: expected the arrays {_TABLE} and {_SCALES}, got {error}; make the "
