@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from rsm_fast.chunking import chunk_text
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.packing.fold import printed_step
 from rsm_fast.packing.markup import decode
@@ -54,6 +55,11 @@ class UnfoldedChunk:
     step: int | None
     copies: int
     since: str | None
+
+    @property
+    def text(self) -> str:
+        """The chunk's text, as `rsm_fast.types.PackedChunk` has it."""
+        return chunk_text((turn.role, turn.text) for turn in self.turns)
 
 
 def unfold(text: str, template: TemplateLike = MARKDOWN) -> list[UnfoldedChunk]:

@@ -168,6 +168,11 @@ def test_unfold_refuses_what_is_no_pack(text: str, reason: str) -> None:
         unfold(text)
 
 
+def test_unfolded_chunks_have_the_text_of_packed_ones() -> None:
+    chunks = unfold(pack([piece(0, "one"), piece(1, "two", "three", roles=("ann", "bob"))]).text)
+    assert [chunk.text for chunk in chunks] == ["one", "ann: two\nbob: three"]
+
+
 def test_unfold_of_an_empty_pack_is_empty() -> None:
     assert unfold("") == []
 
