@@ -382,7 +382,7 @@ def _new_file(path: Path) -> Iterator[Path]:
     It is filled under a temporary name and linked into place, so that an empty or half-made
     file is never seen there. A file that another process put there meanwhile stays.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with mapped(path):

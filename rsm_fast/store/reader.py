@@ -457,6 +457,11 @@ class Reader:
 
     # -- housekeeping -------------------------------------------------------------------
 
+    def log_reaches(self, ns: int, generation: int) -> bool:
+        """Whether `changes_since` can tell what happened since then."""
+        namespace = self._namespace(ns)
+        return namespace.log_floor <= generation <= namespace.generation
+
     def snapshot_name(self, ns: int) -> tuple[int, bytes] | None:
         """Generation and token of the sidecar snapshot that belongs to the namespace."""
         row = self._one("SELECT * FROM snapshots WHERE namespace = ?", (ns,))

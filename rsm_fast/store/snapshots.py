@@ -12,16 +12,16 @@ then the arrays, each at a multiple of 64 bytes, little endian, with its CRC32 i
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import mmap
 import os
-import secrets
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,8 +75,13 @@ def remove_snapshots(store: Path, ns: int | None = None) -> None:
             folder.rmdir()
 
 
-def write_snapshot(path: Path, token: bytes, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+def write_snapshot(path: Path, token: bytes, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
     """Write a snapshot file, replacing the old one in one step.
+
+    Returns
+    -------
+    bool
+        False if another process is just writing it.
 
     Raises
     ------
@@ -107,27 +112,48 @@ def write_snapshot(path: Path, token: bytes, arrays: Mapping[str, npt.NDArray[An
     header = json.dumps({"token": token.hex(), "bytes": offset, "arrays": entries}).encode()
     if len(header) > _MAX_HEADER:
         raise InvalidInputError(f"snapshot: expected fewer arrays than {len(entries)}")
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    fresh = path.with_name(path.name + ".new")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with open(descriptor, "wb") as file:
+        with _sole_writer(fresh) as file:
+            if file is None:
+                return False
             file.write(_MAGIC + _LENGTHS.pack(len(header), zlib.crc32(header)) + header)
             start = _data_start(len(header))
             for entry, block in zip(entries, blocks, strict=True):
                 file.seek(start + entry["offset"])
                 file.write(_bytes(block))
             file.truncate(start + offset)
-        reach("snapshot:written")
-        os.replace(temporary, path)
-        reach("snapshot:renamed")
+            file.flush()
+            reach("snapshot:written")
+            os.replace(fresh, path)
+            reach("snapshot:renamed")
     except OSError as error:
         raise StoreError(
             f"snapshot {path}: cannot be written ({error.strerror}); nothing is lost, "
             "opening takes longer"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    return True
+
+
+@contextlib.contextmanager
+def _sole_writer(path: Path) -> Iterator[BinaryIO | None]:
+    """A file to fill, empty, for this process alone; None while another one fills it.
+
+    What a killed process left there is overwritten, so such files do not pile up.
+    """
+    with open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        # the other may have renamed the file just before this one got the lock
+        if not path.exists() or os.fstat(opened.fileno()).st_ino != path.stat().st_ino:
+            yield None
+            return
+        opened.truncate(0)
+        yield opened
 
 
 def read_snapshot(path: Path, token: bytes) -> dict[str, npt.NDArray[Any]] | None:

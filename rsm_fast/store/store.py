@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy.typing as npt
 
-from rsm_fast.errors import InvalidInputError, StoreLockedError
+from rsm_fast.errors import InvalidInputError, StoreError, StoreLockedError
 from rsm_fast.store.checks import Finding, find, put_right
 from rsm_fast.store.connections import Connections, Synchronous, copy_into
 from rsm_fast.store.failures import mapped
@@ -30,6 +31,8 @@ from rsm_fast.store.transfer import Section, export_lines, restore
 from rsm_fast.store.writer import Writer
 
 __all__ = ["Store"]
+
+_OLDEST_SQLITE: Final = (3, 37, 0)  # the first with STRICT tables
 
 
 class Store:
@@ -68,6 +71,11 @@ class Store:
         StoreError
             If it cannot be opened, or a later version of rsm_fast made it.
         """
+        if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+            raise StoreError(
+                f"SQLite: expected {'.'.join(map(str, _OLDEST_SQLITE))} or later, got "
+                f"{sqlite3.sqlite_version}; use a Python that was built with a newer one"
+            )
         if synchronous not in ("FULL", "NORMAL"):
             raise InvalidInputError(
                 f"synchronous: expected 'FULL' or 'NORMAL', got {synchronous!r}"
@@ -177,15 +185,20 @@ class Store:
         Returns
         -------
         bool
-            False in RAM, where there is nothing to save.
+            False if nothing was saved: in RAM, while another process saves, or because the
+            store was compacted since that generation.
         """
         if self.path is None:
             return False
         token = secrets.token_bytes(16)
-        write_snapshot(snapshot_path(self.path, ns), token, arrays)
+        if not write_snapshot(snapshot_path(self.path, ns), token, arrays):
+            return False
         with self.write() as writer:
-            writer.name_snapshot(ns, generation, token)
-        return True
+            if writer.log_reaches(ns, generation):
+                writer.name_snapshot(ns, generation, token)
+                return True
+        remove_snapshots(self.path, ns)
+        return False
 
     def load_snapshot(self, ns: int) -> Snapshot | None:
         """The arrays that `save_snapshot` kept last; None if there are none to rely on.
@@ -213,7 +226,12 @@ class Store:
             If there is no such namespace.
         """
         with self.read() as reader:
-            yield from export_lines(reader, namespace=namespace, vectors=vectors)
+            lines = export_lines(reader, namespace=namespace, vectors=vectors)
+            if self.path is not None:
+                yield from lines
+                return
+            whole = list(lines)
+        yield from whole  # in RAM all threads share a connection: do not keep it between lines
 
     def restore(self, section: Section, *, namespace: str | None = None) -> NamespaceRecord:
         """Make a new namespace of one section of an export, in one transaction.

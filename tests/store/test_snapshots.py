@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import random
 import shutil
@@ -56,6 +57,8 @@ def test_a_later_one_replaces_it_and_files_stay_few(file_store, namespace, path)
     ns = namespace(file_store)
     for generation in range(1, 6):
         file_store.save_snapshot(ns, generation, {"x": np.full(3, generation)})
+        with file_store.write() as writer:
+            writer.put_settings(ns, {})
     snapshot = file_store.load_snapshot(ns)
     assert (snapshot.generation, snapshot.arrays["x"].tolist()) == (5, [5, 5, 5])
     assert [file.name for file in snapshot_path(path, ns).parent.iterdir()] == [f"{ns}.snap"]
@@ -113,6 +116,30 @@ def test_a_deleted_sidecar_is_only_slower(file_store, namespace, path):
     assert file_store.load_snapshot(ns) is None
     file_store.save_snapshot(ns, 1, ARRAYS)
     assert file_store.load_snapshot(ns) is not None
+
+
+def test_a_snapshot_from_before_a_compaction_is_not_kept(file_store, namespace, path):
+    ns = namespace(file_store)
+    with file_store.write() as writer:
+        writer.put_settings(ns, {})
+    file_store.compact()
+    assert file_store.save_snapshot(ns, 1, ARRAYS) is False
+    assert not snapshot_path(path, ns).exists()
+    assert file_store.save_snapshot(ns, 99, ARRAYS) is False
+    assert file_store.save_snapshot(ns, 3, ARRAYS) is True
+
+
+def test_one_process_at_a_time_writes_a_snapshot(file_store, namespace, path):
+    ns = namespace(file_store)
+    fresh = snapshot_path(path, ns).with_name(f"{ns}.snap.new")
+    fresh.parent.mkdir()
+    fresh.write_bytes(b"left by a killed process" * 1000)
+    with open(fresh, "r+b") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert file_store.save_snapshot(ns, 1, ARRAYS) is False
+    assert file_store.save_snapshot(ns, 1, ARRAYS) is True
+    assert file_store.load_snapshot(ns) is not None
+    assert [file.name for file in fresh.parent.iterdir()] == [f"{ns}.snap"]
 
 
 def test_only_numbers(file_store, namespace):

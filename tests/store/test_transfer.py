@@ -108,6 +108,18 @@ def test_export_is_one_snapshot(path, namespace, new_turn, add_turns):
         assert b"later" not in b"".join(itertools.chain([first], lines))
 
 
+def test_export_in_ram_can_be_read_in_any_thread(namespace):
+    with Store.open(None) as store:
+        namespace(store)
+        namespace(store, "b")
+        lines = store.export()
+        found = [next(lines)]
+        thread = threading.Thread(target=lambda: found.extend(lines))
+        thread.start()
+        thread.join()
+        assert len(found) == 2
+
+
 def test_a_bad_line_is_named_and_nothing_is_kept(rich):
     lines = list(rich.export(namespace="a"))
     for number in range(len(lines)):
