@@ -161,7 +161,11 @@ def _report(chosen: argparse.Namespace) -> int:
     if not results.rows:
         raise DataError(f"{chosen.out}: no results there; `run` makes them")
     tables = render_all(results)
-    pictures = draw_all(results, chosen.pictures or chosen.out / "pictures")
+    try:
+        pictures = draw_all(results, chosen.pictures or chosen.out / "pictures")
+    except ModuleNotFoundError:
+        print("no pictures: pip install 'rsm-fast[plot]'", file=sys.stderr)
+        pictures = []
     page = chosen.out / "report.html"
     write_report(page, tables, pictures)
     print(tables["main"])

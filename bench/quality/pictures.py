@@ -85,7 +85,7 @@ def _pareto(results: Results, figure: Any) -> None:
         axes.set_xlabel("tokens used")
         axes.set_ylabel("recall, %")
         axes.grid(alpha=0.3)
-    figure.axes[-1].legend(fontsize=6)
+    _legend(figure.axes[-1])
 
 
 def _categories(results: Results, figure: Any) -> None:
@@ -108,7 +108,7 @@ def _categories(results: Results, figure: Any) -> None:
         axes.set_title(f"LoCoMo, {kind}")
         axes.set_ylabel("evidence, %")
         axes.grid(alpha=0.3)
-    figure.axes[0].legend(fontsize=5)
+    _legend(figure.axes[0])
 
 
 def _groups(results: Results, figure: Any) -> None:
@@ -132,7 +132,7 @@ def _groups(results: Results, figure: Any) -> None:
     for axes in (left, right):
         axes.set_xlabel("chunks")
         axes.grid(alpha=0.3)
-    left.legend(fontsize=6)
+    _legend(left)
 
 
 _PICTURES: dict[str, Callable[[Results, Any], None]] = {
@@ -144,6 +144,11 @@ _PICTURES: dict[str, Callable[[Results, Any], None]] = {
 
 def _present(results: Results) -> list[str]:
     return [name for name in _SHOWN if name in PEERS and results.rows.get(name)]
+
+
+def _legend(axes: Any) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=6)
 
 
 def _style(system: str) -> dict[str, Any]:
