@@ -183,9 +183,9 @@ def read_results(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _units(plan: Plan) -> Iterator[Unit]:
-    for kind, path in plan.data:
-        for number, stream in enumerate(_dataset(kind, path).streams):
-            for system in plan.systems:
+    for system in plan.systems:
+        for kind, path in plan.data:
+            for number, stream in enumerate(_dataset(kind, path).streams):
                 yield Unit(kind, path, number, stream.name, system)
 
 
