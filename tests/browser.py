@@ -85,8 +85,11 @@ class Browser:
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
         )
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self._devtools("Emulation.setEmulatedMedia", {"features": scheme})
+        features = [
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "prefers-reduced-motion", "value": "reduce"},  # clicks do not wait
+        ]
+        self._devtools("Emulation.setEmulatedMedia", {"features": features})
         self._send("POST", "/url", {"url": url})
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -100,6 +103,12 @@ class Browser:
     def type(self, selector: str, keys: str) -> None:
         """Press keys in an element; see the WebDriver standard for the special ones."""
         self._send("POST", f"/element/{self._find(selector)}/value", {"text": keys})
+
+    def press(self, key: str) -> None:
+        """Press a key where the focus is."""
+        keys = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
+        actions = [{"type": "key", "id": "keyboard", "actions": keys}]
+        self._send("POST", "/actions", {"actions": actions})
 
     def text(self, selector: str) -> str:
         """What can be read of an element."""

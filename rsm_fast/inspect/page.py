@@ -325,7 +325,7 @@ def _member_meta(member: Member) -> str:
 def _packs(findings: Findings, colours: Colours) -> str:
     head = '<section id="packs" aria-labelledby="packs-title"><h2 id="packs-title">Packs</h2>'
     if not findings.packs:
-        note = findings.note or "There is nothing to ask: the memory is empty."
+        note = findings.note or "No question was asked, and none stands in the memory."
         return f"{head}<p>{escape(note)}</p></section>"
     buttons = "".join(
         f'<li><button type="button" data-query="{index}" aria-pressed="{str(index == 0).lower()}">'

@@ -34,10 +34,10 @@ def pca(vectors: npt.ArrayLike, components: int = 2) -> tuple[F64, float]:
         Share of the variance that the coordinates hold, 0 to 1.
     """
     x = _checked(vectors)
-    centred = x - x.mean(axis=0)
     out = np.zeros((len(x), components))
     if len(x) < 2:
         return out, 0.0
+    centred = x - x.mean(axis=0)
     values, directions = np.linalg.eigh(centred.T @ centred)
     kept = directions[:, ::-1][:, :components]
     kept = kept * np.sign(kept[np.abs(kept).argmax(axis=0), np.arange(kept.shape[1])])

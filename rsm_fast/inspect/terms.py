@@ -56,8 +56,9 @@ def characteristic_terms(
         inside = number / len(texts)
         outside = max(document_frequency(term), 1) / documents
         weights[term] = inside * log(inside / min(outside, 1.0))
-    best = sorted(weights, key=lambda term: (-weights[term], term))[:count]
-    return tuple(_spelling(term, spellings) for term in best if weights[term] > 0)
+    best = sorted((term for term in weights if weights[term] > 0), key=lambda t: (-weights[t], t))
+    spelled = dict.fromkeys(_spelling(term, spellings) for term in best)  # "A-55" is two terms
+    return tuple(spelled)[:count]
 
 
 def _spelling(term: str, spellings: dict[str, Counter[str]]) -> str:
