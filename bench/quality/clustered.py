@@ -22,7 +22,7 @@ before tau was known are clustered then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -34,6 +34,7 @@ from rsm_fast.arena import Arena
 from rsm_fast.clustering import Calibration, Clusterer, TauCalibrator
 from rsm_fast.errors import CalibrationError
 from rsm_fast.index import route_atoms
+from rsm_fast.packing import Piece
 from rsm_fast.presets import Gate, Route, VectorType
 from rsm_fast.retrieval import paper_order
 from rsm_fast.types import Turn
@@ -44,6 +45,7 @@ F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
 
 Method = Literal["rsm", "online-kmeans", "streaming-proto"]
+Packer = Literal["atoms", "cosine", "newest"]
 
 _CALIBRATION = 50
 _DRAWN_FROM = 200
@@ -62,6 +64,8 @@ class ClusterSettings:
         How the clusters are chosen (``rsm`` only; the peers go by centroid).
     clusters, members : int
         K and k.
+    packer : {"atoms", "cosine", "newest"}
+        Atom by atom with headers, or the same members by cosine, or the newest of them first.
     fill : bool
         Use the rest of the budget, by cosine.
     seed : int
@@ -77,6 +81,7 @@ class ClusterSettings:
     route: Route = "centroid"
     clusters: int = 6
     members: int = 8
+    packer: Packer = "cosine"
     fill: bool = True
     seed: int = 0
 
@@ -111,6 +116,15 @@ class ClusterSystem(RankedSystem):
         super().__init__(columns, self._rank)
         self.settings = settings
         self.grouping: _Grouping | None = None
+        if settings.packer == "atoms":
+            self.layout = "atoms"
+
+    def piece(self, row: int) -> Piece:
+        """With its cluster's number, where that is printed."""
+        piece = self.columns.pieces[row]
+        if self.layout != "atoms" or self.grouping is None:
+            return piece
+        return replace(piece, atom=int(self.grouping.atom[row]))
 
     def write(self, turns: Sequence[Turn]) -> None:
         """Store turns and cluster their chunks, once there are enough to calibrate on."""
@@ -157,15 +171,23 @@ class ClusterSystem(RankedSystem):
                 return np.arange(columns.n, dtype=np.int32)
         assert self.grouping is not None
         vector = columns.embedder.embed_queries([query])[0]
-        return paper_order(
-            self.grouping.top(vector, self.settings.clusters),
-            self.grouping.dense(vector),
+        dense = self.grouping.dense(vector)
+        columns_of = (
+            dense,
             np.ones(columns.n, np.uint8),
             self.grouping.atom,
             np.array([piece.instant.micros for piece in columns.pieces], np.int64),
-            per_atom=self.settings.members,
-            fill=self.settings.fill,
         )
+        best = self.grouping.top(vector, self.settings.clusters)
+        order = paper_order(best, *columns_of, per_atom=self.settings.members)
+        if self.settings.packer == "cosine":
+            order = order[np.argsort(-dense[order], kind="stable")]
+        elif self.settings.packer == "newest":
+            order = np.sort(order)[::-1]
+        if self.settings.fill:
+            rest = np.setdiff1d(np.arange(columns.n, dtype=np.int32), order)
+            order = np.concatenate((order, rest[np.argsort(-dense[rest], kind="stable")]))
+        return order
 
 
 class _Atoms:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,8 @@ __all__ = [
 
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
+
+LayoutName: TypeAlias = Literal["atoms", "sessions", "flat"]
 
 _PLAIN_ROLES = frozenset({"user", "assistant", "agent"})
 
@@ -146,6 +148,11 @@ class RankedSystem:
         self.columns = columns
         self.order = order
         self.fold = fold
+        self.layout: LayoutName = "sessions"
+
+    def piece(self, row: int) -> Piece:
+        """What is packed for a row."""
+        return self.columns.pieces[row]
 
     def write(self, turns: Sequence[Turn]) -> None:
         """Store turns."""
@@ -153,12 +160,11 @@ class RankedSystem:
 
     def read(self, query: str, budget: int) -> Packed:
         """Fill the budget in the rule's order."""
-        pieces = self.columns.pieces
         filled = fill(
-            (pieces[row] for row in self._ordered(query)),
+            (self.piece(row) for row in self._ordered(query)),
             budget=budget,
             counter=self.columns.counter,
-            layout="sessions",
+            layout=self.layout,
             fold=self.fold,
         )
         shown = [

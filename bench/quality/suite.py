@@ -78,21 +78,29 @@ PEERS: dict[str, Factory] = {
 """Every system of the papers, and ours. ``rsm-paper`` is the preset as published, through
 `Memory`; the other ``rsm-*`` use up the budget."""
 
+_PUBLISHED: dict[str, Any] = {**_P70, "packer": "atoms", "fill": False}
+
 PAPER: dict[str, Factory] = {
     **{
-        f"route-{route}": _clustered(**_A, **_P70, route=route, fill=False, rank=4)
-        for route in ("centroid", "singular-vector", "max-member", "subspace")
+        f"{rule}/{packer}": _clustered(**gate, **{**_PUBLISHED, "packer": packer})
+        for rule, gate in (("member", _A), ("centroid", _C))
+        for packer in ("atoms", "cosine", "newest")
     },
     **{
-        f"rank-{rank}": _clustered(**_A, **_P70, route="subspace", fill=False, rank=rank)
+        f"route/{route}": _clustered(**_A, **_PUBLISHED, route=route, rank=4)
+        for route in ("singular-vector", "max-member", "subspace")
+    },
+    **{
+        f"rank/{rank}": _clustered(**_A, **_PUBLISHED, route="subspace", rank=rank)
         for rank in (1, 2, 8)
     },
-    "int8": _clustered(**_A, **_P70, fill=False, dtype="int8"),
+    "int8": _clustered(**_A, **_PUBLISHED, dtype="int8"),
 }
-"""Contrasts of the paper's design on RSM-full without backfill."""
+"""Contrasts of the paper's design without backfill: merge rule x packer, retrieval rules (the
+centroid is ``member/atoms``), ranks, int8."""
 
 SEEDED: dict[str, Factory] = {
-    f"{name}/seed{seed}": _clustered(**options, fill=False, seed=seed)
+    f"{name}/seed{seed}": _clustered(**options, fill=False, packer="atoms", seed=seed)
     for seed in (0, 1, 2, 3)
     for name, options in {
         "rsm-a": {**_A, **_P70},

@@ -216,8 +216,8 @@ def _ablations(results: Results) -> str:
 
 
 def _paper(results: Results) -> str:
-    base = "route-centroid"
-    head = ["RSM-full, n5, P70", *HEADLINE_COLUMNS, "J against centroid [95 %], p"]
+    base = "member/atoms"
+    head = ["RSM-full, n5, P70", *HEADLINE_COLUMNS, "J against member/atoms [95 %], p"]
     rows = []
     for system in _present(results, PAPER):
         difference = results.difference(system, base, "J") if system != base else None
