@@ -16,7 +16,13 @@ HEAVY = ("numba", "faiss", "onnxruntime", "tokenizers")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("rsm_fast._version", "rsm_fast.errors"),
     ("rsm_fast.instants", "rsm_fast.modelfiles"),
-    ("rsm_fast.types", "rsm_fast.kernels", "rsm_fast.analysis", "rsm_fast.chunking"),
+    (
+        "rsm_fast.types",
+        "rsm_fast.kernels",
+        "rsm_fast.analysis",
+        "rsm_fast.chunking",
+        "rsm_fast.llm",
+    ),
     ("rsm_fast.tokens", "rsm_fast.presets"),
     ("rsm_fast.embedding", "rsm_fast.columns"),
     ("rsm_fast.arena",),
@@ -29,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rsm_fast.writing", "rsm_fast.reading"),
     ("rsm_fast.forgetting", "rsm_fast.looking", "rsm_fast.maintenance"),
     ("rsm_fast.memory",),
-    ("rsm_fast", "rsm_fast.sample"),
+    ("rsm_fast", "rsm_fast.sample", "rsm_fast.notes"),
     ("rsm_fast.integrations", "rsm_fast.inspect"),
     ("rsm_fast.cli",),
 )
