@@ -16,6 +16,12 @@ from typing import Any, Final
 
 from rsm_fast.errors import CorruptStoreError, RSMError
 from rsm_fast.store.failures import mapped
+from rsm_fast.store.notes import (
+    EVOLUTION_COLUMNS,
+    NOTE_COLUMNS,
+    evolution_from_row,
+    note_from_row,
+)
 from rsm_fast.store.reader import (
     CHUNK_COLUMNS,
     NAMESPACE_COLUMNS,
@@ -91,6 +97,7 @@ def find(connection: sqlite3.Connection, path: Path | None, *, most: int = _MOST
             inspection.links,
             inspection.log,
             inspection.tombstones,
+            inspection.notes,
             inspection.snapshots,
         ):
             findings += _run(step, path, most)
@@ -250,6 +257,16 @@ class _Inspection:
                     "drop it; those ids could be used again",
                 )  # fmt: skip
 
+    def notes(self) -> Iterator[Finding]:
+        for row in self.rows(f"SELECT {NOTE_COLUMNS} FROM notes n"):
+            if not _fits(note_from_row, row):
+                yield Finding(
+                    "notes", row[0], "does not fit its checksum", "drop it, to be made anew"
+                )
+        for row in self.rows(f"SELECT {EVOLUTION_COLUMNS} FROM note_evolutions e"):
+            if not _fits(evolution_from_row, row):
+                yield Finding("note_evolutions", row[0], "does not fit its checksum", "drop it")
+
     def snapshots(self) -> Iterator[Finding]:
         for ns, generation, token, crc in self.rows("SELECT * FROM snapshots"):
             if text_crc(ns, generation, token) != crc or (
@@ -320,6 +337,10 @@ def put_right(
         execute("DELETE FROM arrays WHERE name = ?", (name,))
     for slot in keys.get("tombstones", []):
         execute("DELETE FROM tombstones WHERE slot = ?", (slot,))
+    for pk in keys.get("notes", []):
+        execute("DELETE FROM notes WHERE turn = ?", (pk,))
+    for number in keys.get("note_evolutions", []):
+        execute("DELETE FROM note_evolutions WHERE id = ?", (number,))
     for ns in keys.get("snapshots", []):
         execute("DELETE FROM snapshots WHERE namespace = ?", (ns,))
         if path is not None:

@@ -117,13 +117,63 @@ _V1: Final = (
 ) STRICT""",
 )
 
+_V2: Final = (
+    """CREATE TABLE notes (
+  turn INTEGER PRIMARY KEY REFERENCES turns (pk) ON DELETE CASCADE,
+  stage INTEGER NOT NULL,
+  keywords TEXT NOT NULL,
+  tags TEXT NOT NULL,
+  context TEXT NOT NULL,
+  model TEXT NOT NULL,
+  prompts TEXT NOT NULL,
+  problem TEXT NOT NULL,
+  text_digest INTEGER NOT NULL,
+  changed INTEGER NOT NULL,
+  space INTEGER NOT NULL,
+  vector BLOB,
+  crc INTEGER NOT NULL
+) STRICT""",
+    """CREATE INDEX notes_changed ON notes (changed)""",
+    """CREATE TABLE note_links (
+  turn INTEGER NOT NULL REFERENCES notes (turn) ON DELETE CASCADE,
+  other INTEGER NOT NULL REFERENCES notes (turn) ON DELETE CASCADE,
+  PRIMARY KEY (turn, other)
+) STRICT, WITHOUT ROWID""",
+    """CREATE INDEX note_links_other ON note_links (other)""",
+    """CREATE TABLE note_evolutions (
+  id INTEGER PRIMARY KEY,
+  turn INTEGER NOT NULL REFERENCES notes (turn) ON DELETE CASCADE,
+  cause INTEGER NOT NULL,
+  micros INTEGER NOT NULL,
+  before TEXT NOT NULL,
+  after TEXT NOT NULL,
+  undone INTEGER NOT NULL,
+  crc INTEGER NOT NULL
+) STRICT""",
+    """CREATE INDEX note_evolutions_turn ON note_evolutions (turn)""",
+    """CREATE TABLE note_sources (
+  turn INTEGER NOT NULL,
+  evolution INTEGER NOT NULL REFERENCES note_evolutions (id) ON DELETE CASCADE,
+  PRIMARY KEY (turn, evolution)
+) STRICT, WITHOUT ROWID""",
+    """CREATE INDEX note_sources_evolution ON note_sources (evolution)""",
+)
+
 
 def _to_version_1(connection: sqlite3.Connection) -> None:
     for statement in _V1:
         connection.execute(statement)
 
 
-_MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_to_version_1,)
+def _to_version_2(connection: sqlite3.Connection) -> None:
+    for statement in _V2:
+        connection.execute(statement)
+
+
+_MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (
+    _to_version_1,
+    _to_version_2,
+)
 VERSION: Final = len(_MIGRATIONS)
 
 
@@ -184,7 +234,7 @@ def check_objects(connection: sqlite3.Connection, where: str) -> None:
             "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
         )
     }
-    expected = {(sql.split()[2], sql) for sql in _V1}
+    expected = {(sql.split()[2], sql) for sql in (*_V1, *_V2)}
     if found != expected:
         names = sorted({name for name, _ in found ^ expected})
         raise CorruptStoreError(

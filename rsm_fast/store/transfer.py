@@ -1,8 +1,9 @@
 """Export and import: everything that a namespace holds, as lines of JSON.
 
 An export is a sequence of sections, one a namespace, by key. A section is a line of kind
-``namespace``, its arrays, its turns in arrival order, its chunks in arrival order and its
-tombstones. Two exports of equal content are equal byte by byte, whichever store it lies in.
+``namespace``, its arrays, its turns in arrival order, its chunks in arrival order, its
+tombstones, and the notes that there are with their links and evolutions. Two exports of equal
+content are equal byte by byte, whichever store it lies in.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ import numpy.typing as npt
 
 from rsm_fast.errors import InvalidInputError, NotFoundError
 from rsm_fast.instants import Instant, parse_instant
+from rsm_fast.store.notes import (
+    LINKED,
+    Description,
+    EvolutionRecord,
+    NoteReader,
+    NoteRecord,
+    NoteWriter,
+)
 from rsm_fast.store.reader import Reader
 from rsm_fast.store.records import ChunkRecord, NamespaceRecord, Span, TurnRecord
 from rsm_fast.store.tombstones import SIZE
@@ -120,6 +129,7 @@ def _section(reader: Reader, record: NamespaceRecord, vectors: bool) -> Iterator
         yield _chunk_line(chunk, reader, vectors)
     for digests in reader.tombstones(ns):
         yield {"kind": "tombstones", "digests": _base64(b"".join(digests))}
+    yield from _note_lines(reader, ns, vectors)
 
 
 def _turn_line(turn: TurnRecord, reader: Reader) -> Line:
@@ -160,6 +170,43 @@ def _chunk_line(chunk: ChunkRecord, reader: Reader, vectors: bool) -> Line:
     if vectors and chunk.vector is not None:
         line["vector"] = _base64(chunk.vector)
     return line
+
+
+def _note_lines(reader: Reader, ns: int, vectors: bool) -> Iterator[Line]:
+    notes = NoteReader(reader)
+    for note in notes.all_notes(ns):
+        line: Line = {
+            "kind": "note",
+            "id": reader.turn_id(note.turn),
+            "stage": note.stage,
+            **_description_line(note.description),
+            "model": note.model,
+            "prompts": note.prompts,
+            "problem": note.problem,
+            "text_digest": note.text_digest,
+            "space": note.space,
+        }
+        if vectors and note.vector is not None:
+            line["vector"] = _base64(note.vector)
+        yield line
+    for turn, other in notes.all_links(ns):
+        yield {"kind": "link", "id": reader.turn_id(turn), "other": reader.turn_id(other)}
+    for step, sources in notes.all_evolutions(ns):
+        yield {
+            "kind": "evolution",
+            "id": reader.turn_id(step.turn),
+            "cause": reader.turn_id(step.cause),
+            "micros": step.micros,
+            "before": _description_line(step.before),
+            "after": _description_line(step.after),
+            "undone": step.undone,
+            "sources": [reader.turn_id(source) for source in sources],
+        }
+
+
+def _description_line(description: Description) -> Line:
+    keywords, tags, context = description
+    return {"keywords": list(keywords), "tags": list(tags), "context": context}
 
 
 # -- in -----------------------------------------------------------------------------------
@@ -305,11 +352,52 @@ def _take_tombstones(writer: Writer, ns: int, batch: list[_Place]) -> None:
     writer.put_tombstones(ns, [digest for place in batch for digest in place.digests()])
 
 
+def _take_notes(writer: Writer, ns: int, batch: list[_Place]) -> None:
+    dim = writer.namespace_by_id(ns).settings.get("dim")
+    notes = NoteWriter(writer)
+    for place in batch:
+        notes.put(ns, place.note(place.turn_pk(writer, ns, "id"), dim))
+
+
+def _take_links(writer: Writer, ns: int, batch: list[_Place]) -> None:
+    notes = NoteWriter(writer)
+    for place in batch:
+        pair = [place.turn_pk(writer, ns, name) for name in ("id", "other")]
+        if len(notes.notes(ns, pair)) < 2:
+            raise place.wrong("other", "ids of two notes that stand above", place.line)
+        notes.link(ns, pair[0], [pair[1]])
+
+
+def _take_evolutions(writer: Writer, ns: int, batch: list[_Place]) -> None:
+    notes = NoteWriter(writer)
+    for place in batch:
+        turn, cause = (place.turn_pk(writer, ns, name) for name in ("id", "cause"))
+        if not notes.notes(ns, [turn]):
+            raise place.wrong("id", "the id of a note that stands above", place.line.get("id"))
+        sources = place.texts("sources")
+        known = writer.turns_by_id(ns, sources)
+        if missing := [name for name in sources if name not in known]:
+            raise place.wrong("sources", "ids of turns that stand above", missing[0])
+        step = EvolutionRecord(
+            0,
+            turn,
+            cause,
+            place.integer("micros"),
+            _Place(place.number, place.mapping("before")).description(),
+            _Place(place.number, place.mapping("after")).description(),
+            place.boolean("undone"),
+        )
+        notes.restore_evolution(ns, step, [record.pk for record in known.values()])
+
+
 _TAKERS: Final[Mapping[str, Callable[[Writer, int, list[Any]], None]]] = {
     "array": _take_arrays,
     "turn": _take_turns,
     "chunk": _take_chunks,
     "tombstones": _take_tombstones,
+    "note": _take_notes,
+    "link": _take_links,
+    "evolution": _take_evolutions,
 }
 
 
@@ -430,14 +518,6 @@ class _Place:
         return [(span[0], span[1], span[2]) for span in spans]
 
     def chunk(self, spans: tuple[Span, ...], dim: object) -> ChunkRecord:
-        vector = None
-        if self.line.get("vector") is not None:
-            vector = self.base64("vector")
-            values = np.frombuffer(vector[: len(vector) // 4 * 4], "<f4").astype(np.float64)
-            if len(vector) % 4 or (isinstance(dim, int) and values.size != dim):
-                raise self.wrong("vector", f"{dim} float32 values", f"{len(vector)} bytes")
-            if not abs(float(values @ values) - 1.0) < 1e-3:
-                raise self.wrong("vector", "a unit vector", values[:4].tolist())
         return ChunkRecord(
             pk=0,
             id=self.text("id"),
@@ -455,7 +535,49 @@ class _Place:
             atom=None
             if self.line.get("atom") is None
             else self.integer("atom", low=0, high=2**31 - 1),
-            vector=vector,
+            vector=self.vector(dim),
+        )
+
+    def vector(self, dim: object) -> bytes | None:
+        if self.line.get("vector") is None:
+            return None
+        vector = self.base64("vector")
+        values = np.frombuffer(vector[: len(vector) // 4 * 4], "<f4").astype(np.float64)
+        if len(vector) % 4 or (isinstance(dim, int) and values.size != dim):
+            raise self.wrong("vector", f"{dim} float32 values", f"{len(vector)} bytes")
+        if not abs(float(values @ values) - 1.0) < 1e-3:
+            raise self.wrong("vector", "a unit vector", values[:4].tolist())
+        return vector
+
+    def turn_pk(self, reader: Reader, ns: int, name: str) -> int:
+        turn = reader.turn(ns, self.text(name))
+        if turn is None:
+            raise self.wrong(name, "the id of a turn that stands above", self.line[name])
+        return turn.pk
+
+    def texts(self, name: str) -> list[str]:
+        values = self.line.get(name)
+        if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
+            raise self.wrong(name, "a list of texts", values)
+        return values
+
+    def description(self) -> Description:
+        return Description(
+            tuple(self.texts("keywords")), tuple(self.texts("tags")), self.text("context")
+        )
+
+    def note(self, turn: int, dim: object) -> NoteRecord:
+        return NoteRecord(
+            turn=turn,
+            stage=self.integer("stage", low=0, high=LINKED),
+            description=self.description(),
+            model=self.text("model"),
+            prompts=self.text("prompts"),
+            problem=self.text("problem"),
+            text_digest=self.integer("text_digest", low=-(2**63)),
+            changed=0,
+            space=self.integer("space", low=0, high=2**32 - 1),
+            vector=self.vector(dim),
         )
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from rsm_fast.errors import ConflictError, InvalidInputError, NotFoundError
 from rsm_fast.store.failures import mapped
+from rsm_fast.store.notes import drop_notes
 from rsm_fast.store.points import reach
 from rsm_fast.store.reader import Reader, tombstones_from_row
 from rsm_fast.store.records import (
@@ -205,8 +206,12 @@ class Writer(Reader):
         return pks
 
     def update_turn(self, ns: int, turn: TurnRecord) -> None:
-        """Write a turn anew, found by its pk. Its chunks are the caller's to replace."""
+        """Write a turn anew, found by its pk. Its chunks are the caller's to replace.
+
+        With another text, what a note says of the turn is forgotten.
+        """
         self._touch(ns)
+        drop_notes(self, ns, [turn.pk], text=turn.text)
         fields = tuple(turn)
         with mapped(self._path):
             cursor = self._connection.execute(_UPDATE_TURN, (*fields, turn_crc(fields), ns))
@@ -229,6 +234,8 @@ class Writer(Reader):
         replaced in the same transaction.
         """
         self._touch(ns)
+        pks = list(pks)
+        drop_notes(self, ns, pks)
         salt = self.salt(ns)
         digests = []
         for pk in pks:
