@@ -21,8 +21,8 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 def misfit(value: object, schema: Mapping[str, Any], where: str = "answer") -> str:
     """What is wrong with a JSON value; empty if it fits.
 
-    Knows ``type``, ``enum``, ``required``, ``properties``, ``items``, ``maxItems`` and
-    ``maxLength``; anything else in the schema is left to the endpoint.
+    Knows ``type``, ``enum``, ``required``, ``properties``, ``items``, ``minItems``,
+    ``maxItems``, ``minLength`` and ``maxLength``; all else in the schema is left to the endpoint.
 
     >>> misfit({"tags": "cats"}, {"properties": {"tags": {"type": "array"}}})
     "answer.tags: expected array, got 'cats'"
@@ -40,14 +40,23 @@ def misfit(value: object, schema: Mapping[str, Any], where: str = "answer") -> s
             if name in value and (problem := misfit(value[name], inner, f"{where}.{name}")):
                 return problem
     if isinstance(value, list):
-        most = schema.get("maxItems")
-        if most is not None and len(value) > most:
-            return f"{where}: expected at most {most} items, got {len(value)}"
+        if problem := _size(len(value), schema.get("minItems"), schema.get("maxItems"), "items"):
+            return f"{where}: {problem}"
         for index, item in enumerate(value):
             if problem := misfit(item, schema.get("items", {}), f"{where}[{index}]"):
                 return problem
-    if isinstance(value, str) and len(value) > schema.get("maxLength", len(value)):
-        return f"{where}: expected at most {schema['maxLength']} characters, got {len(value)}"
+    if isinstance(value, str):
+        limits = schema.get("minLength"), schema.get("maxLength")
+        if problem := _size(len(value), *limits, "characters"):
+            return f"{where}: {problem}"
+    return ""
+
+
+def _size(size: int, least: int | None, most: int | None, unit: str) -> str:
+    if least is not None and size < least:
+        return f"expected at least {least} {unit}, got {size}"
+    if most is not None and size > most:
+        return f"expected at most {most} {unit}, got {size}"
     return ""
 
 
