@@ -274,7 +274,7 @@ def _emit_bounds(emitter: _Emitter, with_tail: bool) -> Any:
     bound = b.fadd(bound, rest)
     if with_tail:
         bound = b.fadd(bound, b.fmul(fit[2], _splat(b, emitter[9], _f32x4)))
-    stored = b.store(bound, b.bitcast(emitter.pointer(8, _f32), _f32x4.as_pointer()))
+    stored = b.store(bound, b.bitcast(emitter.pointer(8, _f32, row), _f32x4.as_pointer()))
     stored.align = 4
     maximum = cgutils.get_or_insert_function(
         b.module, ir.FunctionType(_f32, [_f32x4]), "llvm.vector.reduce.fmax.v4f32"
@@ -383,8 +383,8 @@ def _bounds4(
     dots = code[row : row + 4].astype(np.int64) @ query.astype(np.int64) - correction
     block = fit[row // 4]
     bound = dots.astype(np.float32) * (block[0] * np.float32(scale))
-    out[:4] = bound + (block[1] * np.float32(a) + np.float32(c))
-    return float(out[:4].max())
+    out[row : row + 4] = bound + (block[1] * np.float32(a) + np.float32(c))
+    return float(out[row : row + 4].max())
 
 
 def _head_bounds4(
@@ -392,8 +392,8 @@ def _head_bounds4(
     out: F32, t: float,
 ) -> float:  # fmt: skip
     _bounds4(code, row, query, correction, scale, fit, a, c, out)
-    out[:4] += fit[row // 4, 2] * np.float32(t)
-    return float(out[:4].max())
+    out[row : row + 4] += fit[row // 4, 2] * np.float32(t)
+    return float(out[row : row + 4].max())
 
 
 def _project4(matrix: F32, row: int, vector: F32, out: F32) -> None:

@@ -27,7 +27,7 @@ from rsm_fast.kernels.rows import (
     Codes,
     Query,
 )
-from rsm_fast.kernels.topk import collect_, exact_dot, float32_below, search_
+from rsm_fast.kernels.topk import collect_, exact_dot, float32_below, scan_, search_
 
 __all__ = ["CENTROID", "MAX_MEMBER", "NEAREST_MEAN", "assign_rows_", "choose_", "member_above"]
 
@@ -66,17 +66,21 @@ def best_member_(
     score, slot
         ``(-inf, -1)`` if there is none.
     """
+    bounds = np.empty(stop + 3, np.float32)
+    peaks = np.empty(stop // 4 + 1, np.float32)
     heap = np.empty(1, np.float32)
-    heap[0] = np.float32(-np.inf)
+    heap_rows = np.empty(1, np.int64)
     buffer = np.empty(_BUFFER, np.int64)
     uppers = np.empty(_BUFFER, np.float32)
     best, winner = -np.inf, np.int64(-1)
     wanted = floor
-    start = 0
+    scan_(table, query, stop, mask, float32_below(wanted), bounds, peaks, heap, heap_rows)
+    start = -1
     while start < stop:
         start, count = collect_(
-            table, query, start, stop, mask, float32_below(wanted), heap, buffer, uppers, work
-        )
+            table, query, start, stop, mask, float32_below(wanted),
+            bounds, peaks, heap, heap_rows, buffer, uppers, work,
+        )  # fmt: skip
         for c in range(count):
             if np.float64(uppers[c]) < max(wanted, np.float64(heap[0])):
                 continue

@@ -38,6 +38,7 @@ from rsm_fast.kernels.rows import (
 )
 
 __all__ = [
+    "centre_row_",
     "centre_rows_",
     "copy_",
     "dequantize_row_",
@@ -265,23 +266,36 @@ def _squared_codes(code: I8) -> Real:
     return np.float64(total)
 
 
+@kernel("void(float32[::1], float32[::1], float32[::1])")
+def centre_row_(raw: F32, mean: F32, out: F32) -> None:
+    """Subtract a mean and normalise, in float64 and in index order.
+
+    Parameters
+    ----------
+    raw, mean : float32[dim]
+    out : float32[d]
+        Result in the first dim places; zeros for a row that equals the mean.
+    """
+    total = 0.0
+    for j in range(mean.shape[0]):
+        value = np.float64(raw[j]) - np.float64(mean[j])
+        total += value * value
+    norm = math.sqrt(total)
+    for j in range(mean.shape[0]):
+        value = np.float64(raw[j]) - np.float64(mean[j])
+        out[j] = np.float32(value / norm) if norm > 1e-6 else np.float32(0.0)
+
+
 @kernel("void(float32[:, ::1], float32[::1], float32[:, ::1])")
 def centre_rows_(raw: F32, mean: F32, out: F32) -> None:
-    """Subtract a mean and normalise, in float64 and in index order.
+    """`centre_row_` for many.
 
     Parameters
     ----------
     raw : float32[m, dim]
     mean : float32[dim]
     out : float32[m, d]
-        Result in the first dim columns; zeros for a row that equals the mean.
+        Result.
     """
     for i in range(raw.shape[0]):
-        total = 0.0
-        for j in range(mean.shape[0]):
-            value = np.float64(raw[i, j]) - np.float64(mean[j])
-            total += value * value
-        norm = math.sqrt(total)
-        for j in range(mean.shape[0]):
-            value = np.float64(raw[i, j]) - np.float64(mean[j])
-            out[i, j] = np.float32(value / norm) if norm > 1e-6 else np.float32(0.0)
+        centre_row_(raw[i], mean, out[i])

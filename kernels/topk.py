@@ -1,12 +1,15 @@
 """Exact nearest rows of a table: scan codes, bound, rescore the few that may win.
 
-A scan reads the head codes (where the table has them), then the full codes of what
-survives, and keeps rows whose upper bound reaches the k-th best lower bound so far. Only
-those are rescored: float64, in index order, so the answer is that of the definition, with
-ties to the lowest row. Nothing here depends on the order in which float32 sums are made.
+A scan reads the head codes (where the table has them) and bounds every row from above.
+The rows of largest bounds are looked at first, by their full codes, which gives a good
+k-th best lower bound; then all others whose upper bound reaches it. What is left is
+rescored in float64 and index order, so the answer is that of the definition, with ties to
+the lowest row. Nothing depends on the order in which float32 sums are made.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -16,7 +19,7 @@ from rsm_fast.kernels.jit import F32, F64, I8, I64, U8, Int, Real, kernel
 from rsm_fast.kernels.quantize import encode_row_, make_query
 from rsm_fast.kernels.rows import CODES, CODES_TYPE, ERROR, QUERY_TYPE, SCALE, Codes, Query
 
-__all__ = ["collect_", "exact_dot", "exact_dots_", "float32_below", "search_", "topk_rows"]
+__all__ = ["collect_", "exact_dot", "exact_dots_", "float32_below", "scan_", "search_", "topk_rows"]
 
 _BUFFER = 1024  # candidates held at a time; a full buffer is rescored and emptied
 
@@ -86,9 +89,9 @@ def exact_dots_(table: Codes, rows: I64, count: Int, x: F32, out: F64) -> None:
         out[k] = exact_dot(table, rows[k], x)
 
 
-@kernel(types.void(_bounds, types.float32))
-def _replace_smallest_(heap: F32, value: Real) -> None:
-    """Put value in place of the root of a min-heap, and restore the heap."""
+@kernel(types.void(_bounds, _rows, types.float32, _i8))
+def _replace_smallest_(heap: F32, rows: I64, value: Real, row: Int) -> None:
+    """Put a value and its row in place of the root of a min-heap, and restore the heap."""
     size = heap.shape[0]
     at = 0
     while True:
@@ -100,42 +103,37 @@ def _replace_smallest_(heap: F32, value: Real) -> None:
         if heap[child] >= value:
             break
         heap[at] = heap[child]
+        rows[at] = rows[child]
         at = child
     heap[at] = value
+    rows[at] = row
 
 
 @kernel(
-    types.UniTuple(_i8, 2)(
-        CODES_TYPE, QUERY_TYPE, _i8, _i8, _mask, types.float32, _bounds, _rows, _bounds, _i8[::1]
-    )
+    types.void(CODES_TYPE, QUERY_TYPE, _i8, _mask, types.float32, _bounds, _bounds, _bounds, _rows)
 )
-def collect_(
-    table: Codes, query: Query, start: Int, stop: Int, mask: U8, floor: Real,
-    heap: F32, rows: I64, bounds: F32, work: I64,
-) -> tuple[Int, Int]:  # fmt: skip
-    """Gather rows that may be among the best, until the buffer is nearly full.
+def scan_(
+    table: Codes, query: Query, stop: Int, mask: U8, floor: Real,
+    bounds: F32, peaks: F32, seeds: F32, seed_rows: I64,
+) -> None:  # fmt: skip
+    """Upper bound of every row's score, from the heads or, without them, the full codes.
 
     Parameters
     ----------
     table : Codes
     query : Query
-    start, stop : int
-        Rows to scan; start is a multiple of 4.
+    stop : int
+        Rows to scan.
     mask : uint8[stop]
-        Rows with 0 are left out.
+        Rows with 0 are no seeds.
     floor : float32
-        Rows whose exact score is below it are of no interest.
-    heap : float32[k]
-        The k best lower bounds so far, a min-heap; updated.
-    rows, bounds : int64[m], float32[m]
-        Result: candidates and their upper bounds.
-    work : int64[3]
-        Counters, added to: rows scanned, rows that survived the head, candidates.
-
-    Returns
-    -------
-    next_start, count : int
-        Where to go on, and how many candidates were written.
+        Rows whose bound is below it are no seeds.
+    bounds : float32[stop rounded up to a multiple of 4]
+        Result.
+    peaks : float32[blocks of four rows]
+        Result: the largest bound of each block.
+    seeds, seed_rows : float32[m], int64[m]
+        Result: the m rows of largest bounds, a min-heap; -1 where there are fewer.
     """
     # Fields are taken out of the tuples here: within the loop each access would count a
     # reference, at ten times the cost of the arithmetic (bench: max-member gate at 1k).
@@ -144,46 +142,109 @@ def collect_(
     reach, rest = query.reach, query.rest
     q_head, q_head_correction, q_head_scale = query.head, query.head_correction, query.head_scale
     head_reach, head_rest, tail = query.head_reach, query.head_rest, query.tail
-    count = 0
-    survivors = 0
-    block = np.empty(4, np.float32)
-    threshold = max(floor, heap[0])
+    for k in range(seeds.shape[0]):
+        seeds[k] = np.float32(-np.inf)
+        seed_rows[k] = -1
     heads = head.shape[0] > 0
-    limit = rows.shape[0] - 4
-    row = start
-    while row < stop and count <= limit:
+    least = floor
+    for row in range(0, stop, 4):
         if heads:
             best = head_bounds4(
                 head, row, q_head, q_head_correction, q_head_scale, head_fit,
-                head_reach, head_rest, block, tail,
+                head_reach, head_rest, bounds, tail,
             )  # fmt: skip
         else:
-            best = bounds4(
-                code, row, q_code, q_correction, q_scale, fit, reach, rest, block,
-            )  # fmt: skip
-        if best >= threshold:
-            for lane in range(4):
-                this = row + lane
-                upper = block[lane]
-                if upper < threshold or this >= stop or mask[this] == 0:
-                    continue
-                slack = fit[this >> 2, ERROR, lane] * reach + rest
+            best = bounds4(code, row, q_code, q_correction, q_scale, fit, reach, rest, bounds)
+        peaks[row >> 2] = best
+        if best >= least:
+            for this in range(row, min(row + 4, stop)):
+                if bounds[this] >= least and bounds[this] > seeds[0] and mask[this] != 0:
+                    _replace_smallest_(seeds, seed_rows, bounds[this], this)
+                    least = max(floor, seeds[0])
+
+
+@kernel(
+    types.UniTuple(_i8, 2)(
+        CODES_TYPE, QUERY_TYPE, _i8, _i8, _mask, types.float32,
+        _bounds, _bounds, _bounds, _rows, _rows, _bounds, _rows,
+    )
+)  # fmt: skip
+def collect_(
+    table: Codes, query: Query, start: Int, stop: Int, mask: U8, floor: Real,
+    bounds: F32, peaks: F32, heap: F32, heap_rows: I64, rows: I64, uppers: F32, work: I64,
+) -> tuple[Int, Int]:  # fmt: skip
+    """Gather rows that may be among the best, until the buffer is nearly full.
+
+    Parameters
+    ----------
+    table : Codes
+    query : Query
+    start, stop : int
+        Rows to look at; start is a multiple of 4, or -1: the rows of ``heap_rows`` first,
+        whose bounds are then set to NaN.
+    mask : uint8[stop]
+        Rows with 0 are left out.
+    floor : float32
+        Rows whose exact score is below it are of no interest.
+    bounds, peaks
+        From `scan_`.
+    heap, heap_rows : float32[k], int64[k]
+        The k best lower bounds so far, a min-heap, and their rows; updated.
+    rows, uppers : int64[m], float32[m]
+        Result: candidates and their upper bounds.
+    work : int64[4]
+        Counters, added to: rows scanned, rows bounded by their full codes, candidates.
+
+    Returns
+    -------
+    next_start, count : int
+        Where to go on, and how many candidates were written.
+    """
+    code, fit = table.code, table.fit
+    q_code, q_correction, q_scale = query.code, query.correction, query.scale
+    reach, rest = query.reach, query.rest
+    heads = table.head.shape[0] > 0
+    count = 0
+    survivors = 0
+    seeds = heap_rows.copy()
+    if start < 0:
+        first = -4 * seeds.shape[0]
+        for k in range(heap.shape[0]):
+            heap[k] = np.float32(-np.inf)
+        work[0] += stop
+    else:
+        first = start
+    threshold = max(floor, heap[0])
+    limit = rows.shape[0] - 4
+    row = first
+    while row < stop and count <= limit:
+        this, end = row, min(row + 4, stop)
+        if row < 0:  # the seeds, one in each step
+            this = seeds[-row // 4 - 1]
+            end = this + 1 if this >= 0 else this
+        elif peaks[row >> 2] < threshold:
+            end = row
+        while this < end:
+            upper = bounds[this]
+            if upper >= threshold and mask[this] != 0:
+                slack = fit[this >> 2, ERROR, this & 3] * reach + rest
+                survivors += 1
                 if heads:
-                    survivors += 1
                     dot = dot1(code, this, q_code, q_correction)
-                    scale = fit[this >> 2, SCALE, lane] * q_scale
+                    scale = fit[this >> 2, SCALE, this & 3] * q_scale
                     upper = np.float32(dot) * scale + slack
-                    if upper < threshold:
-                        continue
-                rows[count] = this
-                bounds[count] = upper
-                count += 1
-                lower = upper - np.float32(2.0) * slack
-                if lower > heap[0]:
-                    _replace_smallest_(heap, lower)
-                    threshold = max(threshold, heap[0])
+                if upper >= threshold:
+                    rows[count] = this
+                    uppers[count] = upper
+                    count += 1
+                    lower = upper - np.float32(2.0) * slack
+                    if lower > heap[0]:
+                        _replace_smallest_(heap, heap_rows, lower, this)
+                        threshold = max(threshold, heap[0])
+            if row < 0:
+                bounds[this] = np.float32(np.nan)  # reaches no threshold, not even -inf
+            this += 1
         row += 4
-    work[0] += min(row, stop) - start
     work[1] += survivors
     work[2] += count
     return row, count
@@ -226,7 +287,7 @@ def search_(
     scores, rows : float64[k], int64[k]
         Result, best first; equal scores by row.
     work : int64[4]
-        Counters, added to: scanned, survived the head, candidates, rescored.
+        Counters, added to: scanned, bounded by full codes, candidates, rescored.
 
     Returns
     -------
@@ -237,18 +298,21 @@ def search_(
     found = 0
     if k == 0:
         return found
+    bounds = np.empty(stop + 3, np.float32)
+    peaks = np.empty(stop // 4 + 1, np.float32)
     heap = np.empty(k, np.float32)
-    for c in range(k):
-        heap[c] = np.float32(-np.inf)
-    buffer = np.empty(_BUFFER, np.int64)
-    uppers = np.empty(_BUFFER, np.float32)
-    exact = np.empty(_BUFFER, np.float64)
+    heap_rows = np.empty(k, np.int64)
+    buffer = np.empty(_BUFFER + k, np.int64)
+    uppers = np.empty(_BUFFER + k, np.float32)
+    exact = np.empty(_BUFFER + k, np.float64)
     wanted = floor
-    start = 0
+    scan_(table, query, stop, mask, float32_below(wanted), bounds, peaks, heap, heap_rows)
+    start = -1
     while start < stop:
         start, count = collect_(
-            table, query, start, stop, mask, float32_below(wanted), heap, buffer, uppers, work
-        )
+            table, query, start, stop, mask, float32_below(wanted),
+            bounds, peaks, heap, heap_rows, buffer, uppers, work,
+        )  # fmt: skip
         least = max(wanted, np.float64(heap[0]))
         kept = 0
         for c in range(count):
@@ -258,20 +322,27 @@ def search_(
         exact_dots_(table, buffer, kept, query.exact, exact)
         work[3] += kept
         for c in range(kept):
-            score = exact[c]
-            if score < wanted or (found == k and score <= scores[k - 1]):
+            score, row = exact[c], buffer[c]
+            if score < wanted:
+                continue
+            if found == k and not _before(score, row, scores[k - 1], rows[k - 1]):
                 continue
             at = min(found, k - 1)
-            while at > 0 and scores[at - 1] < score:
+            while at > 0 and _before(score, row, scores[at - 1], rows[at - 1]):
                 scores[at] = scores[at - 1]
                 rows[at] = rows[at - 1]
                 at -= 1
             scores[at] = score
-            rows[at] = buffer[c]
+            rows[at] = row
             found = min(found + 1, k)
         if found == k:
             wanted = max(wanted, scores[k - 1])
     return found
+
+
+@kernel(types.boolean(_f8, _i8, _f8, _i8))
+def _before(score: Real, row: Int, other: Real, other_row: Int) -> Any:
+    return score > other or (score == other and row < other_row)
 
 
 @kernel(

@@ -10,12 +10,13 @@ import mmap
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from rsm_fast.errors import InvalidInputError, StoreError
+from rsm_fast.kernels.append import append_row_
 from rsm_fast.kernels.atoms import load_row_
 from rsm_fast.kernels.quantize import centre_rows_, encode_rows_
 from rsm_fast.kernels.rows import HEAD, SLOT, Codes
@@ -319,6 +320,8 @@ class Arena:
             "links": Column(np.int32, (2,)),
             "gated": Column(np.uint8),
         }
+        self._zeros: F32 = np.zeros(dim, np.float32)
+        self._no_centre: F32 = np.zeros(0, np.float32)
         self._newest: dict[int, int] = {}  # session: its last living row
         self._learn_at = self.cascade_rows
         self.grow(max(reserve, _FIRST_ROWS))
@@ -400,9 +403,11 @@ class Arena:
 
     def grow(self, capacity: int) -> None:
         """Make room for so many rows."""
+        self._arrays: tuple[npt.NDArray[Any], ...] = ()  # views must go before a mapping moves
         self.table.grow(capacity)
         for column in self._columns.values():
             column.grow(self.table.capacity)
+        self._arrays = tuple(column.array for column in self._columns.values())
 
     def append(self, vector: F32 | None, *, pk: int, tokens: int, micros: int, session: int) -> int:
         """Add one chunk.
@@ -425,24 +430,15 @@ class Arena:
             If the vector has another shape or values that are not finite.
         """
         row = self.n
-        encoded = self._prepared(vector)
         if row == self.table.capacity:
             self.grow(2 * row)
-        self.table.encode(row, encoded)
-        columns = self._columns
-        columns["tokens"].array[row] = tokens
-        columns["micros"].array[row] = micros
-        columns["atom"].array[row] = -1
-        columns["alive"].array[row] = 1
-        columns["pk"].array[row] = pk
-        columns["session"].array[row] = session
-        columns["links"].array[row] = -1
-        columns["gated"].array[row] = 0
-        previous = self._newest.get(session, -1)
-        columns["prev"].array[row] = previous
-        columns["next"].array[row] = -1
-        if previous >= 0:
-            columns["next"].array[previous] = row
+        given = self._shaped(self._zeros if vector is None else np.asarray(vector), rows=False)
+        centre = self._no_centre if self.centre is None or vector is None else self.centre
+        values = np.array((tokens, micros, pk, session, self._newest.get(session, -1)), np.int64)
+        if not append_row_(
+            *self.table.columns, self.table.rotation, *self._arrays, row, given, centre, values
+        ):
+            self._refuse_infinite(given)
         self._newest[session] = row
         self.n += 1
         self.living += 1
@@ -634,6 +630,7 @@ class Arena:
 
     def close(self) -> None:
         """Let go of the memory and of the file of vectors."""
+        self._arrays = ()
         self.table.close()
         for column in self._columns.values():
             column.close()
@@ -648,6 +645,12 @@ class Arena:
 
     def _checked(self, values: npt.NDArray[Any], *, rows: bool) -> F32:
         """float32, C-contiguous, finite and of the right shape, or an error that says so."""
+        given = self._shaped(values, rows=rows)
+        if not np.isfinite(given).all():
+            self._refuse_infinite(given)
+        return given
+
+    def _shaped(self, values: npt.NDArray[Any], *, rows: bool) -> F32:
         shape = values.shape[1:] if rows else values.shape
         if values.ndim != 1 + rows or shape != (self.dim,):
             wanted = f"(n, {self.dim})" if rows else f"({self.dim},)"
@@ -659,14 +662,15 @@ class Arena:
             raise InvalidInputError(
                 f"vectors: expected numbers (float32), got dtype {values.dtype}"
             )
-        given = np.ascontiguousarray(values, np.float32)
-        sums = given.sum(axis=-1)  # NaN and infinities survive a sum
-        if not np.isfinite(sums).all():
-            bad = np.flatnonzero(~np.isfinite(np.atleast_1d(sums)))
-            raise InvalidInputError(
-                f"vectors: expected finite values, got NaN or infinity in row {int(bad[0])}"
-            )
-        return given
+        if values.dtype == np.float32 and values.flags.c_contiguous and values.flags.writeable:
+            return values
+        return np.array(values, np.float32, order="C")
+
+    def _refuse_infinite(self, given: F32) -> NoReturn:
+        good = np.isfinite(given).reshape(-1, self.dim).all(axis=1)
+        raise InvalidInputError(
+            f"vectors: expected finite values, got NaN or infinity in row {int(good.argmin())}"
+        )
 
     def _centred(self, raw: F32) -> F32:
         out = np.zeros((len(raw), self.table.width), np.float32)

@@ -191,6 +191,9 @@ class Clusterer:
         self.tau = tau
         self.next_atom = 0
         self.work = np.zeros(4, np.int64)
+        self._one = np.empty(1, np.int64)
+        self._slot_found = np.empty(1, np.int64)
+        self._score = np.empty(1)
         self.changes = 0
         self.epoch = 0
         self._reset()
@@ -348,7 +351,21 @@ class Clusterer:
         int
             The atom's number.
         """
-        return int(self.assign_many([row])[0])
+        arena = self.arena
+        if self.tau is None or not 0 <= row < arena.n or arena.gated[row] or not arena.alive[row]:
+            self._check(rows_array([row]))  # says what is wrong
+        if self.slots == self.means.capacity:
+            self._grow(2 * self.slots)
+        self._one[0] = row
+        before = self.slots
+        self._gate(self._one, self._slot_found, self._score)
+        slot = int(self._slot_found[0])
+        if self.slots > before:
+            self._name_slots(before)
+        atom = int(self._numbers.array[slot])
+        arena.atom[row] = atom
+        self._touch(slot)
+        return atom
 
     def assign_many(self, rows: npt.ArrayLike) -> I32:
         """`assign` for many rows, in the given order, with the same outcome.
@@ -374,21 +391,26 @@ class Clusterer:
         scores = np.empty(len(wanted))
         if self.slots + len(wanted) > self.means.capacity:
             self._grow(max(2 * self.means.capacity, self.slots + len(wanted)))
-        self.follow_rotation()
-        arena = self.arena
         before = self.slots
-        assert self.atoms is not None
-        self.slots = assign_rows_(
-            *arena.table.columns, arena.links, arena.gated, arena.n,
-            *self.atoms, before, arena.table.rotation,
-            wanted, _GATES[self.gate], self.tau, out, scores, self.work,
-        )  # fmt: skip
+        self._gate(wanted, out, scores)
         self._name_slots(before)
+        arena = self.arena
         numbers = self._numbers.array[out]
         arena.atom[wanted] = numbers
         for slot in out.tolist():
             self._touch(slot)
         return numbers
+
+    def _gate(self, rows: I64, slots: I64, scores: F64) -> None:
+        """Let the kernel decide and merge; there is room for a new atom each."""
+        self.follow_rotation()
+        arena = self.arena
+        assert self.atoms is not None
+        self.slots = assign_rows_(
+            *arena.table.columns, arena.links, arena.gated, arena.n,
+            *self.atoms, self.slots, arena.table.rotation,
+            rows, _GATES[self.gate], self.tau, slots, scores, self.work,
+        )  # fmt: skip
 
     def attach(self, row: int, atom: int) -> None:
         """Put a row into a given atom, as another writer decided.

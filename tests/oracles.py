@@ -55,7 +55,7 @@ def encoded(x, rotation):
 
 
 def bounds(row, x):
-    """Twin of `quantize.make_query` and `topk.collect_`: a bound must lie above this."""
+    """Twin of `quantize.make_query`, `topk.scan_` and `topk.collect_`: bounds lie above this."""
     return float(np.asarray(row, np.float64) @ np.asarray(x, np.float64))
 
 
@@ -65,7 +65,7 @@ def correction(query, biased):
 
 
 def centred(raw, mean):
-    """Twin of `quantize.centre_rows_`."""
+    """Twin of `quantize.centre_row_` and `quantize.centre_rows_`."""
     shifted = np.asarray(raw, np.float64) - np.asarray(mean, np.float64)
     norms = np.linalg.norm(shifted, axis=1, keepdims=True)
     return np.where(norms > 1e-6, shifted / np.maximum(norms, 1e-300), 0.0).astype(np.float32)
@@ -109,6 +109,16 @@ def basis_of(members, rank):
     members = np.asarray(members, np.float64)
     _, values, vectors = np.linalg.svd(members, full_matrices=False)
     return vectors[:rank], values[:rank] ** 2
+
+
+def copied(x):
+    """Twin of `quantize.copy_`."""
+    return np.array(x)
+
+
+def appended(raw, mean):
+    """Twin of `append.append_row_`: the vector that the arena holds afterwards."""
+    return np.asarray(raw, np.float32) if mean is None else centred([raw], mean)[0]
 
 
 def dense_scores(rows, x, alive):
