@@ -16,6 +16,7 @@ from rsm_fast.errors import InvalidInputError, StoreError, StoreLockedError
 from rsm_fast.store.checks import Finding, find, put_right
 from rsm_fast.store.connections import Connections, Synchronous, copy_into
 from rsm_fast.store.failures import mapped
+from rsm_fast.store.lines import export_lines
 from rsm_fast.store.points import reach
 from rsm_fast.store.reader import Reader
 from rsm_fast.store.records import NamespaceRecord
@@ -27,7 +28,7 @@ from rsm_fast.store.snapshots import (
     snapshot_path,
     write_snapshot,
 )
-from rsm_fast.store.transfer import Section, export_lines, restore
+from rsm_fast.store.transfer import Section, restore
 from rsm_fast.store.writer import Writer
 
 __all__ = ["Store"]
@@ -216,7 +217,7 @@ class Store:
         return None if arrays is None else Snapshot(generation, arrays)
 
     def export(self, *, namespace: str | None = None, vectors: bool = True) -> Iterator[bytes]:
-        """The store, or one namespace of it, as lines of JSON (see `rsm_fast.store.transfer`).
+        """The store, or one namespace of it, as lines of JSON (see `rsm_fast.store.lines`).
 
         The lines come from one snapshot and are made as they are asked for.
 

@@ -1,10 +1,4 @@
-"""Export and import: everything that a namespace holds, as lines of JSON.
-
-An export is a sequence of sections, one a namespace, by key. A section is a line of kind
-``namespace``, its arrays, its turns in arrival order, its chunks in arrival order, its
-tombstones, and the notes that there are with their links and evolutions. Two exports of equal
-content are equal byte by byte, whichever store it lies in.
-"""
+"""Import: namespaces from the lines of an export (see `rsm_fast.store.lines`)."""
 
 from __future__ import annotations
 
@@ -18,13 +12,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.errors import InvalidInputError, NotFoundError
-from rsm_fast.instants import Instant, parse_instant
+from rsm_fast.errors import InvalidInputError
+from rsm_fast.instants import parse_instant
+from rsm_fast.store.lines import FORMAT, Line
 from rsm_fast.store.notes import (
     LINKED,
     Description,
     EvolutionRecord,
-    NoteReader,
     NoteRecord,
     NoteWriter,
 )
@@ -34,20 +28,15 @@ from rsm_fast.store.tombstones import SIZE
 from rsm_fast.store.writer import Writer
 
 __all__ = [
-    "FORMAT",
     "Section",
-    "export_lines",
     "read_sections",
     "restore",
 ]
 
-FORMAT: Final = 1
 _BATCH: Final = 500
 _MAX_LINE: Final = 256 << 20
 _MAX_MICROS: Final = 2**63 - 1
 _DTYPES: Final = "biuf"
-
-Line = dict[str, Any]
 
 
 class Section(NamedTuple):
@@ -69,147 +58,6 @@ class Section(NamedTuple):
     def turns(self) -> Iterator[tuple[int, Line]]:
         """The lines of kind ``turn`` with their numbers: ``text``, ``id``, ``role`` ..."""
         return ((number, line) for number, line in self.lines if line.get("kind") == "turn")
-
-
-# -- out ----------------------------------------------------------------------------------
-
-
-def export_lines(
-    reader: Reader, *, namespace: str | None = None, vectors: bool = True
-) -> Iterator[bytes]:
-    """The lines of an export, UTF-8 with a line feed each.
-
-    Parameters
-    ----------
-    namespace : str, optional
-        Key of the only namespace to export. Default: all.
-    vectors : bool, default True
-        Write the vectors too; without them, the texts are embedded anew after an import.
-
-    Raises
-    ------
-    NotFoundError
-        If there is no such namespace.
-    """
-    records = reader.namespaces()
-    if namespace is not None:
-        records = [record for record in records if record.key == namespace]
-        if not records:
-            raise NotFoundError(f"namespace {namespace!r}: there is none of this key to export")
-    for record in records:
-        for line in _section(reader, record, vectors):
-            yield json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
-def _section(reader: Reader, record: NamespaceRecord, vectors: bool) -> Iterator[Line]:
-    ns = record.id
-    yield {
-        "kind": "namespace",
-        "format": FORMAT,
-        "namespace": record.key,
-        "vectors": vectors,
-        "settings": record.settings,
-        "next_auto": record.next_auto,
-        "next_atom": record.next_atom,
-        "salt": reader.salt(ns).hex(),
-    }
-    for name in reader.array_names(ns):
-        array = reader.array(ns, name)
-        if array is not None:
-            yield {
-                "kind": "array",
-                "name": name,
-                "dtype": array.dtype.str,
-                "shape": list(array.shape),
-                "data": _base64(array.tobytes()),
-            }
-    for turn in reader.all_turns(ns):
-        yield _turn_line(turn, reader)
-    for chunk in reader.all_chunks(ns):
-        yield _chunk_line(chunk, reader, vectors)
-    for digests in reader.tombstones(ns):
-        yield {"kind": "tombstones", "digests": _base64(b"".join(digests))}
-    yield from _note_lines(reader, ns, vectors)
-
-
-def _turn_line(turn: TurnRecord, reader: Reader) -> Line:
-    line: Line = {
-        "kind": "turn",
-        "id": turn.id,
-        "role": turn.role,
-        "text": turn.text,
-        "timestamp": Instant(turn.micros, turn.offset_minutes).isoformat(),
-        "time_given": turn.time_given,
-        "session": turn.session,
-        "metadata": None if turn.metadata is None else json.loads(turn.metadata),
-    }
-    if turn.expires_at is not None:
-        line["expires_at"] = turn.expires_at
-    if turn.superseded_by is not None:
-        line["superseded_by"] = reader.turn_id(turn.superseded_by)
-    return line
-
-
-def _chunk_line(chunk: ChunkRecord, reader: Reader, vectors: bool) -> Line:
-    line: Line = {
-        "kind": "chunk",
-        "id": chunk.id,
-        "spans": [[reader.turn_id(turn), start, stop] for turn, start, stop in chunk.spans],
-        "session": chunk.session,
-        "micros": chunk.micros,
-        "offset_minutes": chunk.offset_minutes,
-        "tokens": chunk.tokens,
-        "line_tokens": _base64(chunk.line_tokens),
-        "terms": _base64(chunk.terms),
-        "analyser": chunk.analyser,
-        "text_hash": chunk.text_hash,
-        "step": chunk.step,
-        "truncated": chunk.truncated,
-        "atom": chunk.atom,
-    }
-    if vectors and chunk.vector is not None:
-        line["vector"] = _base64(chunk.vector)
-    return line
-
-
-def _note_lines(reader: Reader, ns: int, vectors: bool) -> Iterator[Line]:
-    notes = NoteReader(reader)
-    for note in notes.all_notes(ns):
-        line: Line = {
-            "kind": "note",
-            "id": reader.turn_id(note.turn),
-            "stage": note.stage,
-            **_description_line(note.description),
-            "model": note.model,
-            "prompts": note.prompts,
-            "problem": note.problem,
-            "text_digest": note.text_digest,
-            "space": note.space,
-        }
-        if vectors and note.vector is not None:
-            line["vector"] = _base64(note.vector)
-        yield line
-    for turn, other in notes.all_links(ns):
-        yield {"kind": "link", "id": reader.turn_id(turn), "other": reader.turn_id(other)}
-    for step, sources in notes.all_evolutions(ns):
-        yield {
-            "kind": "evolution",
-            "id": reader.turn_id(step.turn),
-            "cause": reader.turn_id(step.cause),
-            "micros": step.micros,
-            "before": _description_line(step.before),
-            "after": _description_line(step.after),
-            "undone": step.undone,
-            "sources": [reader.turn_id(source) for source in sources],
-        }
-
-
-def _description_line(description: Description) -> Line:
-    keywords, tags, context = description
-    return {"keywords": list(keywords), "tags": list(tags), "context": context}
-
-
-# -- in -----------------------------------------------------------------------------------
 
 
 def read_sections(lines: Iterable[bytes | str]) -> Iterator[Section]:
@@ -579,7 +427,3 @@ class _Place:
             space=self.integer("space", low=0, high=2**32 - 1),
             vector=self.vector(dim),
         )
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")

@@ -27,7 +27,7 @@ def released(request: pytest.FixtureRequest, path: Path) -> tuple[Path, bytes]:
 
 def test_there_is_one_of_each_version():
     for version in VERSIONS:
-        connection = sqlite3.connect(f"file:{FIXTURES}/version_{version}.rsm?mode=ro", uri=True)
+        connection = sqlite3.connect(f"file:{FIXTURES}/version_{version}.rsm?immutable=1", uri=True)
         assert connection.execute("PRAGMA user_version").fetchone() == (version,)
         connection.close()
 
