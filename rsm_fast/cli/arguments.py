@@ -207,6 +207,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_care(command)
     _add_moving(command)
+    _add_notes(command)
     _add_machine(command)
     return top
 
@@ -295,6 +296,67 @@ def _add_moving(command: Any) -> None:
         _argument("target", metavar="TARGET", help="file to write; it must not exist"),
         _json,
     )
+
+
+def _add_notes(command: Any) -> None:
+    """Notes that a language model keeps."""
+    notes = command(
+        "notes",
+        "have a language model describe, link and rewrite what is stored",
+        "See docs/notes.md for when that is worth what it costs. The texts never change.",
+        "rsm-fast notes complete agent.rsm --dry-run\n"
+        "rsm-fast notes complete agent.rsm --base-url http://127.0.0.1:8080/v1 --model qwen3\n"
+        'rsm-fast notes pack agent.rsm "What was the plan?" --budget 2000',
+    )
+    verbs = notes.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
+    where = (_store, _namespace, _embedder, _json)
+    k = _option("-k", type=int, default=10, metavar="N", help="notes looked at (default: 10)")
+    one = _argument("id", metavar="ID", help="id of a turn")
+    no_links = _flag("--no-links", help="leave out what is linked with the nearest notes")
+    details = {
+        "complete": (
+            "make the notes that are missing",
+            "Each note is kept at once: a run that was stopped is simply started once more.\n"
+            "What the model could not do stays pending. Exit code 3 if anything does.",
+            (
+                _group(
+                    "language model",
+                    _option("--base-url", metavar="URL", help="OpenAI-compatible, ends in /v1"),
+                    _option("--model", metavar="NAME", help="name of the model there"),
+                    _option(
+                        "--api-key-variable",
+                        metavar="NAME",
+                        default="OPENAI_API_KEY",
+                        help="variable that holds the key (default: OPENAI_API_KEY)",
+                    ),
+                    _option("--timeout", type=float, default=120.0, metavar="SECONDS",
+                            help="for one answer (default: 120)"),
+                    _option("--workers", type=int, default=4, metavar="N",
+                            help="questions at a time (default: 4)"),
+                    _option("--cache", metavar="FILE", help="keep answers in this file"),
+                ),
+                _flag("--dry-run", help="only say how many calls and tokens it would take"),
+                _option("--limit", type=int, metavar="N", help="at most so many turns"),
+                k,
+                _flag("--no-evolution", help="link, but rewrite nothing"),
+                _flag("--no-links", help="describe only"),
+            ),
+        ),
+        "search": ("list the notes nearest to a query, and what is linked", "",
+                   (_query, k, no_links, _where, _as_of)),
+        "pack": ("print the prompt text of the notes for a question", "",
+                 (_query, _budget(4000), k, no_links,
+                  _flag("--bare", help="texts only, without their descriptions"),
+                  _layout, _where, _as_of)),
+        "show": ("show one note and how it was rewritten", "", (one,)),
+        "undo": ("take back the last rewriting of a note", "", (one,)),
+        "stats": ("count notes, links and rewritings", "", ()),
+    }  # fmt: skip
+    for verb, (help_text, detail, parts) in details.items():
+        tail = {"search": ' "rent"', "pack": ' "rent"', "show": " 00000007", "undo": " 00000007"}
+        example = f"rsm-fast notes {verb} agent.rsm{tail.get(verb, '')}"
+        store, *rest = where
+        command(verb, help_text, detail, example, store, *parts, *rest, parent=verbs)
 
 
 def _add_machine(command: Any) -> None:

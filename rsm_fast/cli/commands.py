@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rsm_fast.cli import care, machine, models, moving, picture
+from rsm_fast.cli import care, machine, models, moving, noting, picture
 from rsm_fast.cli.opening import open_memory
 from rsm_fast.cli.output import duration, json_document, line, one_line, remark, table
 from rsm_fast.cli.where import join_conditions
@@ -241,6 +241,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "export": moving.export,
     "import": moving.import_,
     "backup": moving.backup,
+    "notes": noting.notes,
     "mcp": machine.serve_mcp,
     "model": models.model,
     "warmup": machine.warmup,

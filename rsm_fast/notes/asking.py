@@ -237,7 +237,10 @@ def _words(value: object) -> tuple[str, ...]:
         value = value.split(",")
     if not isinstance(value, list):
         return ()
-    found = {word.casefold(): word for item in value if (word := _line(item, _WORD_CHARS))}
+    found: dict[str, str] = {}
+    for item in value:
+        if word := _line(item, _WORD_CHARS):
+            found.setdefault(word.casefold(), word)
     return tuple(found.values())[:_WORDS]
 
 

@@ -98,7 +98,7 @@ def test_a_note_needs_its_turn(path: Path) -> None:
 
 
 def test_forgetting_follows_what_has_been_seen_through_others(tmp_path: Path) -> None:
-    """t1 evolves by t2; t3 evolves having seen t1 since; t2 goes: both are taken back, and so on."""
+    """t1 evolves by t2; t3 evolves having seen t1 since; t2 goes: all is taken back."""
     with Memory.open(tmp_path / "chain.rsm", embedder="hashing") as memory:
         memory.add_many([{"id": f"t{n}", "text": f"turn number {n}"} for n in range(1, 6)])
         with memory._core.store.write() as writer:
