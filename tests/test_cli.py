@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -458,9 +459,12 @@ def test_interrupt_is_no_traceback(tmp_path: Path) -> None:
         if path.exists():
             break
         time.sleep(0.05)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    for _ in range(30):  # Python may drop an interrupt that comes within a callback: press again
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=4)
+            break
+    assert process.returncode == 130
     message = process.stderr.read()
     process.stderr.close()
     os.close(reader)

@@ -50,15 +50,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # Python flushes standard output once more at exit: let that go nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _PIPE_CLOSED
-        except KeyboardInterrupt:
-            remark("rsm-fast: interrupted; what was stored is whole, run the command once more")
-            return _INTERRUPTED
-        except RSMError as error:
-            remark(f"rsm-fast: error: {error}")
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename is not None else ""
-            remark(f"rsm-fast: error: {where}{error.strerror or error}")
-        return _ERROR
+        except BaseException as error:
+            if _was_interrupted(error):
+                remark("rsm-fast: interrupted; what was stored is whole, run the command again")
+                return _INTERRUPTED
+            if isinstance(error, RSMError):
+                remark(f"rsm-fast: error: {error}")
+            elif isinstance(error, OSError):
+                where = f"{error.filename}: " if error.filename is not None else ""
+                remark(f"rsm-fast: error: {where}{error.strerror or error}")
+            else:
+                raise
+            return _ERROR
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C began it: an import that it cut short can fail once more while closing."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _print_any_character(stream: TextIO) -> None:
