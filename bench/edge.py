@@ -1,0 +1,253 @@
+"""What a memory costs on a small machine: peak resident memory, bytes a chunk, idle CPU, disk.
+
+``python -m bench.edge [--chunks 10000] [--models hashing minilm] [--write docs/edge.md]`` prints
+the table of that page, or writes it between its markers. Every case runs in its own process,
+on one CPU. ``--sizes`` also makes a virtual environment for each extra and
+measures what it installs, which downloads packages and takes minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+IDLE_SECONDS = 2.0
+QUESTION = "What does Biscuit weigh, and when is the next appointment?"
+
+Result = dict[str, float]
+
+
+# -- what one process does ----------------------------------------------------------------------
+
+
+def resident(field: str = "VmHWM") -> int:
+    """Bytes of this process: the highest so far, or (``VmRSS``) now."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    found = re.search(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)
+    if found is None:
+        raise SystemExit("resident memory can be read on Linux only")
+    return 1024 * int(found[1])
+
+
+def options(profile: str, model: str) -> dict[str, Any]:
+    """How a memory is opened in each profile."""
+    if profile == "default":
+        return {"embedder": model}
+    if model == "hashing":
+        return {"embedder": model, "dtype": "int8", "synchronous": "NORMAL"}
+    from rsm_fast.embedding.onnx_embedder import OnnxEmbedder
+
+    embedder = OnnxEmbedder(model, threads=1, cache_bytes=0)
+    return {"embedder": embedder, "dtype": "int8", "synchronous": "NORMAL"}
+
+
+def texts(count: int) -> Iterator[dict[str, str]]:
+    """Different turns of about 110 characters: the sample conversation, over and over."""
+    from rsm_fast import sample
+
+    turns = sample.turns()
+    for number in range(count):
+        turn = turns[number % len(turns)]
+        yield {
+            "text": f"{turn.text} (entry {number})",
+            "role": turn.role,
+            "session": f"{turn.session}-{number // len(turns)}",
+            "timestamp": f"{2000 + number // 8400}-{1 + number // 700 % 12:02d}-01",
+        }
+
+
+def warm() -> Result:
+    """Compile the kernels before anything is measured: a compiler takes memory of its own."""
+    from rsm_fast.kernels.jit import warmup
+
+    return {"seconds": sum(warmup().values())}
+
+
+def imports() -> Result:
+    """Only import what any memory needs."""
+    import faiss  # noqa: F401
+    import numba  # noqa: F401
+    import onnxruntime  # noqa: F401
+    import tokenizers  # noqa: F401
+
+    import rsm_fast  # noqa: F401
+
+    return {"peak": resident()}
+
+
+def ingest(store: Path, profile: str, model: str, count: int) -> Result:
+    """Fill a store, in the way of an agent that also asks."""
+    from rsm_fast import Memory
+
+    with Memory.open(store, **options(profile, model)) as memory:
+        memory.add_many(texts(count))
+        memory.pack(QUESTION, budget=2000)
+        return {"peak": resident(), "now": resident("VmRSS")}
+
+
+def ask(store: Path, profile: str, model: str, count: int) -> Result:
+    """Open a store, ask it, then do nothing for a while."""
+    from rsm_fast import Memory
+
+    given = options(profile, model)
+    given.pop("dtype", None)  # as the store says
+    with Memory.open(store, **given) as memory:
+        for _ in range(20):
+            memory.pack(QUESTION, budget=2000)
+        stats = memory.stats()
+        if stats.chunks < count:
+            raise SystemExit(f"expected {count} chunks, got {stats.chunks}")
+        before = time.process_time()
+        time.sleep(IDLE_SECONDS)
+        idle = time.process_time() - before
+        return {
+            "peak": resident(),
+            "now": resident("VmRSS"),
+            "derived": stats.bytes / stats.chunks,
+            "file": stats.file_bytes / stats.chunks,
+            "idle": idle / IDLE_SECONDS,
+        }
+
+
+# -- the table ----------------------------------------------------------------------------------
+
+
+def child(*words: str) -> Result:
+    """Run one case in a fresh process, on one CPU."""
+    command = [sys.executable, "-m", "bench.edge", "--child", *words]
+    cpu = str(min(os.sched_getaffinity(0)))
+    run = subprocess.run(
+        ["taskset", "-c", cpu, *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if run.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{run.stderr[-3000:]}")
+    result: Result = json.loads(run.stdout)
+    return result
+
+
+def measure(models: list[str], chunks: int) -> str:
+    """The table of resident memory."""
+    child("warm")
+    base = child("imports")["peak"]
+    lines = [
+        "| embedder, profile | peak while filling | peak of opening and asking | the same, above "
+        "imports | derived data a chunk | file a chunk | CPU while idle |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for model in models:
+        for profile in ("default", "edge"):
+            with tempfile.TemporaryDirectory() as folder:
+                words = (str(Path(folder, "edge.rsm")), profile, model, str(chunks))
+                filled, asked = child("ingest", *words), child("ask", *words)
+            lines.append(
+                f"| {model}, {profile} | {filled['peak'] / MIB:,.0f} MiB "
+                f"| {asked['peak'] / MIB:,.0f} MiB "
+                f"| {(asked['peak'] - base) / MIB:,.0f} MiB "
+                f"| {asked['derived']:,.0f} bytes | {asked['file']:,.0f} bytes "
+                f"| {100 * asked['idle']:.1f} % |"
+            )
+            print(lines[-1], file=sys.stderr, flush=True)
+    command = f"python -m bench.edge --chunks {chunks} --models {' '.join(models)}"
+    lines += [
+        "",
+        f"{chunks:,} chunks of about 110 characters; the imports of numba, faiss, onnxruntime and "
+        f"tokenizers alone take {base / MIB:,.0f} MiB of it. `{command}`; one CPU of "
+        f"{platform.machine()}, Python {platform.python_version()}.",
+    ]
+    return "\n".join(lines)
+
+
+# -- what an extra installs ----------------------------------------------------------------------
+
+
+def installed_bytes(extra: str) -> int:
+    """Bytes in site-packages after installing rsm_fast with an extra, pip itself left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        (site,) = Path(folder, "lib").glob("python*/site-packages")
+        wanted = f"{ROOT}[{extra}]" if extra else str(ROOT)
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target"]
+        subprocess.run([*command, str(site), wanted], check=True)
+        return sum(
+            file.lstat().st_size
+            for file in site.rglob("*")
+            if file.is_file() and not file.is_symlink()
+        )
+
+
+def sizes() -> str:
+    """The table of installed sizes, one row an extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    base = installed_bytes("")
+    lines = [
+        "| install | on disk | beyond the core |",
+        "|---|---|---|",
+        f"| `rsm-fast` | {base / MIB:,.0f} MiB | |",
+    ]
+    for extra in project["optional-dependencies"]:
+        size = installed_bytes(extra)
+        lines.append(
+            f"| `rsm-fast[{extra}]` | {size / MIB:,.0f} MiB | {(size - base) / MIB:,.0f} MiB |"
+        )
+        print(lines[-1], file=sys.stderr, flush=True)
+    lines += [
+        "",
+        f"Sum of file sizes, dependencies included, bytecode not. `python -m bench.edge --sizes`; "
+        f"{platform.machine()}, Python {platform.python_version()}.",
+    ]
+    return "\n".join(lines)
+
+
+def replace_table(page: Path, name: str, table: str) -> None:
+    """Write a table between ``<!-- NAME -->`` and ``<!-- end -->``."""
+    text = page.read_text(encoding="utf-8")
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"{page}: no marker <!-- {name} -->")
+    page.write_text(pattern.sub(lambda m: m[1] + table + m[2], text, count=1), encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print or write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chunks", type=int, default=10_000)
+    parser.add_argument("--models", nargs="+", default=["hashing", "minilm"])
+    parser.add_argument("--sizes", action="store_true", help="installed sizes instead of memory")
+    parser.add_argument("--write", type=Path, help="page to write the table into")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.child:
+        verb, *words = chosen.child
+        if verb == "warm":
+            result = warm()
+        elif verb == "imports":
+            result = imports()
+        else:
+            store, profile, model, count = words
+            run = {"ingest": ingest, "ask": ask}[verb]
+            result = run(Path(store), profile, model, int(count))
+        print(json.dumps(result))
+        return 0
+    table = sizes() if chosen.sizes else measure(chosen.models, chosen.chunks)
+    if chosen.write:
+        replace_table(chosen.write, "sizes" if chosen.sizes else "memory", table)
+    else:
+        print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
