@@ -147,11 +147,10 @@ class _Filler:
             return False
         entry = Entry(piece, self.frame, rank, turns)
         entry.saved = saved
-        entry.added = self.layout.added_by(entry) - saved
+        entry.added = self.layout.insert(entry, limit=room + saved) - saved
         if entry.added > room:
             self._skip(piece, entry.added, rank, f"needs {entry.added} tokens, {room} left")
             return False
-        self.layout.insert(entry, entry.added + entry.saved)
         self.admitted.append(entry)
         self.believed += entry.saved
         if piece.step is None:

@@ -90,7 +90,7 @@ class TurnLines:
 
 def printed_step(text: str) -> str | None:
     """The step label that a text brings itself: ``step 7`` for ``Step 7: go north``."""
-    match = _STEP.match(text)
+    match = _STEP.match(text) if text[:1] in "sS" else None
     return None if match is None else f"step {int(match[1])}"
 
 

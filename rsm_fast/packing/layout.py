@@ -280,33 +280,42 @@ class Layout:
         """Sections in the order of their earliest chunk, chunks in time order."""
         return iter(sorted(self._sections.values(), key=lambda section: section[0].key))
 
-    def added_by(self, entry: Entry) -> int:
-        """Tokens that inserting ``entry`` would add."""
-        section = self._sections.get(self._section_of(entry))
-        if section is None:
-            return self._lead(None, entry) + entry.body
+    def insert(self, entry: Entry, limit: int | None = None) -> int:
+        """Put ``entry`` in its place, unless that adds more than ``limit`` tokens.
+
+        Returns
+        -------
+        int
+            Tokens that it adds, or would.
+        """
+        name = self._section_of(entry)
+        section = self._sections.get(name, [])
         at = bisect_left(section, entry.key, key=_key)
+        added = self._added(section, at, entry)
+        if limit is None or added <= limit:
+            self.tokens += added
+            section.insert(at, entry)
+            self._sections[name] = section
+        return added
+
+    def remove(self, entry: Entry) -> None:
+        """Take ``entry`` out again."""
+        name = self._section_of(entry)
+        section = self._sections[name]
+        at = bisect_left(section, entry.key, key=_key)
+        del section[at]
+        self.tokens -= self._added(section, at, entry)
+        if not section:
+            del self._sections[name]
+
+    def _added(self, section: list[Entry], at: int, entry: Entry) -> int:
+        """Tokens that an entry adds where it stands between two others."""
         before = section[at - 1] if at else None
         added = self._lead(before, entry) + entry.body
         if at < len(section):
             after = section[at]
             added += self._lead(entry, after) - self._lead(before, after)
         return added
-
-    def insert(self, entry: Entry, added: int | None = None) -> None:
-        """Put ``entry`` in its place; ``added`` is what `added_by` gave, if it is known."""
-        self.tokens += self.added_by(entry) if added is None else added
-        section = self._sections.setdefault(self._section_of(entry), [])
-        section.insert(bisect_left(section, entry.key, key=_key), entry)
-
-    def remove(self, entry: Entry) -> None:
-        """Take ``entry`` out again."""
-        name = self._section_of(entry)
-        section = self._sections[name]
-        del section[bisect_left(section, entry.key, key=_key)]
-        if not section:
-            del self._sections[name]
-        self.tokens -= self.added_by(entry)
 
     def _section_of(self, entry: Entry) -> int | str | None:
         if self.by == "sessions":

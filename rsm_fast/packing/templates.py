@@ -216,7 +216,7 @@ class Template:
         """Matches an atom's header; group ``atom``."""
         return re.compile(_pattern(self.atom, named=True))
 
-    @property
+    @cached_property
     def _tail(self) -> str:
         """What ends a label."""
         return self.turn.rpartition("{who}")[2].rstrip("\n")
