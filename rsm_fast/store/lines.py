@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from rsm_fast.errors import NotFoundError
@@ -70,9 +70,11 @@ def section_lines(reader: Reader, record: NamespaceRecord, vectors: bool) -> Ite
     yield header_line(record, reader.salt(ns), vectors)
     yield from array_lines(reader, ns)
     for turn in reader.all_turns(ns):
-        yield turn_line(turn, reader)
+        newer = turn.superseded_by
+        yield turn_line(turn, None if newer is None else reader.turn_id(newer))
     for chunk in reader.all_chunks(ns):
-        yield chunk_line(chunk, reader, vectors)
+        names = [reader.turn_id(turn) for turn, _, _ in chunk.spans]
+        yield chunk_line(chunk if vectors else chunk._replace(vector=None), names)
     for digests in reader.tombstones(ns):
         yield tombstones_line(digests)
     yield from note_lines(reader, ns, vectors)
@@ -106,8 +108,8 @@ def array_lines(reader: Reader, ns: int) -> Iterator[Line]:
             }
 
 
-def turn_line(turn: TurnRecord, reader: Reader) -> Line:
-    """A turn; what superseded it is named by its id."""
+def turn_line(turn: TurnRecord, superseded_by: str | None) -> Line:
+    """A turn; ``superseded_by`` is the id of the newer one."""
     line: Line = {
         "kind": "turn",
         "id": turn.id,
@@ -120,17 +122,20 @@ def turn_line(turn: TurnRecord, reader: Reader) -> Line:
     }
     if turn.expires_at is not None:
         line["expires_at"] = turn.expires_at
-    if turn.superseded_by is not None:
-        line["superseded_by"] = reader.turn_id(turn.superseded_by)
+    if superseded_by is not None:
+        line["superseded_by"] = superseded_by
     return line
 
 
-def chunk_line(chunk: ChunkRecord, reader: Reader, vectors: bool) -> Line:
-    """A chunk; its turns are named by their ids."""
+def chunk_line(chunk: ChunkRecord, turn_ids: Sequence[str]) -> Line:
+    """A chunk; ``turn_ids`` name the turns of its spans."""
     line: Line = {
         "kind": "chunk",
         "id": chunk.id,
-        "spans": [[reader.turn_id(turn), start, stop] for turn, start, stop in chunk.spans],
+        "spans": [
+            [name, start, stop]
+            for name, (_, start, stop) in zip(turn_ids, chunk.spans, strict=True)
+        ],
         "session": chunk.session,
         "micros": chunk.micros,
         "offset_minutes": chunk.offset_minutes,
@@ -143,7 +148,7 @@ def chunk_line(chunk: ChunkRecord, reader: Reader, vectors: bool) -> Line:
         "truncated": chunk.truncated,
         "atom": chunk.atom,
     }
-    if vectors and chunk.vector is not None:
+    if chunk.vector is not None:
         line["vector"] = _base64(chunk.vector)
     return line
 

@@ -487,6 +487,10 @@ class Reader:
         )
         return [turn_from_row(row) for row in self._all(sql, (first_pk(ns), last_pk(ns)))]
 
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Unchecked rows of any query; for repair and salvage."""
+        return self._all(sql, params)
+
     # -- plumbing -----------------------------------------------------------------------
 
     def _namespace(self, ns: int) -> NamespaceRow:

@@ -20,6 +20,7 @@ from rsm_fast.store.lines import export_lines
 from rsm_fast.store.points import reach
 from rsm_fast.store.reader import Reader
 from rsm_fast.store.records import NamespaceRecord
+from rsm_fast.store.salvage import Salvage
 from rsm_fast.store.snapshots import (
     Snapshot,
     read_snapshot,
@@ -274,6 +275,27 @@ class Store:
                 writer.finish()
                 connection.execute("COMMIT")
         return left
+
+    def salvage(self, target: str | Path) -> list[Finding]:
+        """Carry all that can be read into a new store; what could not.
+
+        For a file whose structure is broken, which `repair` cannot mend. Turns and chunks get
+        new pks, all else stays. Then `Reader.open_chunks` and `Reader.unchunked_turns` of the
+        new store list what is to be made anew.
+
+        Raises
+        ------
+        StoreError
+            If the target exists or cannot be written.
+        """
+        path = Path(target).expanduser().absolute()
+        if path.exists():
+            raise StoreError(f"salvage into {path}: exists already; give a new path")
+        with self.read() as reader, type(self).open(path) as rescued:
+            salvage = Salvage(reader)
+            for section in salvage.sections():
+                rescued.restore(section)
+            return salvage.lost
 
     def backup(self, target: str | Path) -> None:
         """Copy the store, as it is now, into a new file; readers and writers go on meanwhile.
