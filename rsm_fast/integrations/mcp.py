@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from rsm_fast import Memory, __version__
+from rsm_fast import __version__
 from rsm_fast.errors import RSMError
 from rsm_fast.integrations import missing_extra, tools
 from rsm_fast.integrations.tools import MAX_BUDGET, MAX_HITS, MAX_TEXT_CHARS
@@ -25,6 +25,9 @@ try:
     from pydantic import Field
 except ImportError as error:
     raise missing_extra("mcp", "mcp") from error
+
+if TYPE_CHECKING:
+    from rsm_fast.memory import Memory
 
 __all__ = ["HOST", "MemoryServer", "serve"]
 
@@ -184,6 +187,8 @@ class MemoryServer:
 
         Calls take turns. At most `MAX_OPEN_NAMESPACES` stay open, the least recently used goes.
         """
+        from rsm_fast import Memory  # here, so that `initialize` need not wait for NumPy
+
         key = namespace or self._pinned or DEFAULT_NAMESPACE
         if self._pinned is not None and key != self._pinned:
             raise ToolError(f"this server serves namespace {self._pinned!r} alone, got {key!r}")

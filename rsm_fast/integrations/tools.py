@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rsm_fast import Memory
 from rsm_fast.errors import InvalidInputError, RSMError
+
+if TYPE_CHECKING:
+    from rsm_fast.memory import Memory
 
 __all__ = [
     "MAX_BUDGET",
