@@ -98,9 +98,8 @@ class Salvage:
             digests = self._try("tombstones", row[0], tombstones_from_row, row)
             if digests is not None:
                 yield tombstones_line(digests)
-        yield from (
-            self._try("notes", ns, self._note_lines, ns, {turn.id for turn in kept.values()}) or []
-        )
+        names = {turn.id for turn in kept.values()}
+        yield from self._try("notes", ns, self._note_lines, ns, names) or []
 
     def _chunk_lines(
         self, namespace: NamespaceRow, kept: Mapping[int, TurnRecord]
