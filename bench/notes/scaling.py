@@ -1,0 +1,404 @@
+"""A-MEM's scaling claim: time per retrieval over the number of notes, beside what limits it.
+
+The paper reports 0.31 us at 1,000 notes, growing to 3.70 us at 1,000,000.
+``python -m bench.notes.scaling --write`` runs up to 100,000 and writes the tables into
+docs/notes.md; ``--full`` adds 1,000,000. Run it pinned: ``taskset -c 1``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from bench.kernels.vectors import noisy_copies, real_vectors
+from bench.notes.engines import ENGINES, ChromaWorker, Engine
+
+__all__ = ["Floor", "Row", "main", "measure", "tables"]
+
+F32 = npt.NDArray[np.float32]
+
+SIZES = (1_000, 10_000, 100_000)
+FULL_SIZE = 1_000_000
+PAPER_US = {1_000: 0.31, 1_000_000: 3.70}
+K = 10
+WANTED = 0.99
+_QUERIES = 100
+_ROUNDS = 5
+_NOISE_OF_QUESTIONS = 0.8
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "notes.md"
+_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "notes_scaling.json"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One engine at one size.
+
+    Attributes
+    ----------
+    micros : float
+        Mean time of a query in one thread, each query's the best of some rounds.
+    recall : float
+        Share of the exact k that was found.
+    effort : int
+        Least setting that reached the wanted recall, or the last one tried.
+    """
+
+    engine: str
+    n: int
+    micros: float
+    recall: float
+    bytes: int
+    build_seconds: float
+    effort: int
+
+
+@dataclass(frozen=True)
+class Floor:
+    """One thing that a retrieval may consist of, and its time."""
+
+    what: str
+    micros: float
+
+
+# -- measuring --------------------------------------------------------------------------------
+
+
+def measure(
+    name: str, engine: Engine, vectors: F32, queries: F32, exact: npt.NDArray[np.float64]
+) -> Row:
+    """Build one engine, find the least effort that reaches the recall, and time it.
+
+    Parameters
+    ----------
+    exact : float64[q]
+        Cosine of the k-th best row of each query, by the definition.
+    """
+    begin = time.perf_counter()
+    engine.build(vectors)
+    build = time.perf_counter() - begin
+    recall, effort = 0.0, 0
+    for effort in engine.efforts:
+        found = [engine.search(query, K, effort) for query in queries]
+        recall = _recall(found, vectors, queries, exact)
+        if recall >= WANTED:
+            break
+    micros = _best_micros(lambda query: engine.search(query, K, effort), queries)
+    return Row(name, len(vectors), micros, recall, engine.nbytes(), build, effort)
+
+
+def _best_micros(search: Callable[[F32], Any], queries: F32) -> float:
+    """Mean over the queries of the best time that each had in some rounds."""
+    best = np.full(len(queries), np.inf)
+    for _ in range(_ROUNDS):
+        for number, query in enumerate(queries):
+            begin = time.perf_counter()
+            search(query)
+            best[number] = min(best[number], time.perf_counter() - begin)
+    return float(1e6 * best.mean())
+
+
+def kth_best(vectors: F32, queries: F32) -> npt.NDArray[np.float64]:
+    """Cosine of the k-th best row of each query, float64[q]."""
+    best = np.full((len(queries), K), -np.inf)
+    wide = queries.astype(np.float64)
+    for start in range(0, len(vectors), 20_000):
+        scores = wide @ vectors[start : start + 20_000].astype(np.float64).T
+        best = np.partition(np.concatenate((best, scores), 1), -K, axis=1)[:, -K:]
+    return best.min(1)
+
+
+def _recall(
+    found: Sequence[npt.NDArray[np.int64]],
+    vectors: F32,
+    queries: F32,
+    exact: npt.NDArray[np.float64],
+) -> float:
+    """Share of the k that are as near as the k-th best; equal cosines count alike."""
+    right = 0
+    for rows, query, limit in zip(found, queries, exact, strict=True):
+        rows = np.unique(rows[rows >= 0])
+        scores = vectors[rows].astype(np.float64) @ query.astype(np.float64)
+        right += int(np.count_nonzero(scores >= limit - 1e-6))
+    return right / (K * len(queries))
+
+
+# -- what a time can cover --------------------------------------------------------------------
+
+
+@numba.njit(cache=False)
+def _chase(following: npt.NDArray[np.int64], steps: int) -> int:
+    at = 0
+    for _ in range(steps):
+        at = following[at]
+    return at
+
+
+@numba.njit(cache=False)
+def _sum(values: npt.NDArray[np.int64]) -> int:
+    total = 0
+    for value in values:
+        total += value
+    return total
+
+
+def _seconds(run: Callable[[], Any], rounds: int = 5) -> float:
+    run()
+    best = float("inf")
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def floors(query: F32, megabytes: int = 1024) -> tuple[list[Floor], float]:
+    """Times of the smallest parts, and the bytes that one thread reads per microsecond."""
+    import faiss
+
+    repeat = 2_000
+    known = {query.tobytes(): np.arange(K)}
+    key = query.tobytes()
+    hash(key)
+    other = query.copy()
+    one = faiss.IndexFlatIP(len(query))
+    one.add(query[None])
+    asked = query[None]
+
+    def nothing() -> None:
+        return None
+
+    def times(call: Callable[[], Any]) -> float:
+        def loop() -> None:
+            for _ in range(repeat):
+                call()
+
+        return 1e6 * _seconds(loop) / repeat
+
+    empty = times(nothing)
+    size = megabytes * 2**20 // 8
+    order = np.random.default_rng(0).permutation(size)
+    following = np.empty(size, np.int64)
+    following[order] = np.roll(order, 1)
+    hops = 20_000
+    hop = 1e6 * _seconds(lambda: _chase(following, hops), 20) / hops
+    part = size // 16
+    read = 1e6 * min(
+        _seconds(partial(_sum, following[start : start + part]), 1)
+        for start in range(0, size - part + 1, part)
+    )
+    looked_up, product = times(lambda: known[key]), times(lambda: other @ query)
+    searched = times(lambda: one.search(asked, 1))
+    parts = [
+        Floor("a Python call that does nothing", empty),
+        Floor("looking up the finished answer of a known query in a dict", looked_up),
+        Floor("one step to a random place in memory (a hop of a graph walk, at least)", hop),
+        Floor("one dot product of 384 dimensions, called from Python", product),
+        Floor("one call of FAISS for one query on an index of one vector", searched),
+    ]
+    return parts, following[:part].nbytes / read
+
+
+def _embedding(texts: Sequence[str]) -> Floor:
+    from rsm_fast.embedding import as_embedder
+
+    embedder = as_embedder(None)
+    embedder.embed_queries(texts[:3])
+    seconds = min(_seconds(partial(embedder.embed_queries, [text]), 2) for text in texts)
+    return Floor(f"embedding one question ({embedder.name})", 1e6 * seconds)
+
+
+# -- writing ----------------------------------------------------------------------------------
+
+
+def tables(result: dict[str, Any]) -> str:
+    """The page's part between the markers."""
+    rows = [Row(**row) for row in result["rows"]]
+    floor = [Floor(**part) for part in result["floors"]]
+    sizes = sorted({row.n for row in rows})
+    rate = result["bytes_per_us"]
+    lines = [
+        f"Measured by `python -m bench.notes.scaling --write` on {result['machine']}, one thread; "
+        f"{result['versions']}. {result['dim']} dimensions, k = {K}, {result['queries']} queries, "
+        f"a query's time is the best of {_ROUNDS} rounds, and the table has the mean. Graphs: the "
+        f"least effort that reaches a recall of {WANTED}. Vectors: MiniLM embeddings of RealMem, "
+        f"from {result['real']:,} on noisy copies of them.",
+        "",
+        "| engine | " + " | ".join(f"{n:,} notes" for n in sizes) + " |",
+        "|---|" + "---|" * len(sizes),
+        "| **reported in the paper** | "
+        + " | ".join(f"{PAPER_US[n]:.2f} us" if n in PAPER_US else "(between)" for n in sizes)
+        + " |",
+    ]
+    by_engine: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        by_engine.setdefault(row.engine, {})[row.n] = row
+    for engine, at in by_engine.items():
+        cells = [_cell(at.get(n)) for n in sizes]
+        lines.append(f"| {engine} | {' | '.join(cells)} |")
+    reading = [f"{n * result['dim'] / rate:,.1f} us" for n in sizes]
+    lines += [
+        f"| *reading n x {result['dim']} bytes once ({rate / 1000:.0f} GB/s)* | "
+        + " | ".join(reading)
+        + " |",
+        "",
+        "| engine | " + " | ".join(f"bytes a note, build at {n:,}" for n in sizes) + " |",
+        "|---|" + "---|" * len(sizes),
+    ]
+    for engine, at in by_engine.items():
+        cells = [
+            f"{_bytes(at[n])}, {at[n].build_seconds:,.2f} s" if n in at else "not run"
+            for n in sizes
+        ]
+        lines.append(f"| {engine} | {' | '.join(cells)} |")
+    lines += ["", "| part of a retrieval | time |", "|---|---|"]
+    lines += [f"| {part.what} | {_time(part.micros)} |" for part in floor]
+    lines += [f"\n{note}" for note in result.get("notes", [])]
+    return "\n".join(lines)
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "not run"
+    recall = "exact" if row.effort == 0 and row.recall >= 1 else f"recall {row.recall:.3f}"
+    return f"{_time(row.micros)}, {recall}"
+
+
+def _bytes(row: Row) -> str:
+    return f"{row.bytes / row.n:,.0f}" if row.bytes else "not measured"
+
+
+def _time(micros: float) -> str:
+    if micros >= 1000:
+        return f"{micros / 1000:,.2f} ms"
+    return f"{micros:.3f} us" if micros < 1 else f"{micros:,.1f} us"
+
+
+def write_page(result: dict[str, Any], page: Path = _PAGE) -> None:
+    """Put the tables between the page's markers."""
+    text = page.read_text("utf-8")
+    begin, end = "<!-- scaling: begin -->", "<!-- scaling: end -->"
+    pattern = re.compile(f"{begin}.*?{end}", re.S)
+    if not pattern.search(text):
+        raise SystemExit(f"{page}: has no markers {begin} and {end}")
+    made = f"{begin}\n{tables(result)}\n{end}"
+    page.write_text(pattern.sub(lambda _: made, text), "utf-8")
+
+
+# -- running ----------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.notes.scaling", description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--full", action="store_true", help="1,000,000 as well")
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
+    parser.add_argument("--graphs-up-to", type=int, default=FULL_SIZE, metavar="N",
+                        help="leave graphs out above this size")  # fmt: skip
+    parser.add_argument("--chroma-python", type=Path, metavar="FILE",
+                        help="an interpreter that has chromadb; at most 100,000")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=_RESULTS, metavar="FILE")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/notes.md")
+    parser.add_argument("--again", action="store_true", help="only write, from --out")
+    chosen = parser.parse_args(arguments)
+    if chosen.again:
+        write_page(json.loads(chosen.out.read_text("utf-8")))
+        return 0
+    result = _run(chosen)
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen.out.write_text(json.dumps(result, indent=1), "utf-8")
+    print(tables(result))
+    if chosen.write:
+        write_page(result)
+    return 0
+
+
+def _run(chosen: argparse.Namespace) -> dict[str, Any]:
+    sizes = sorted({*chosen.sizes, *([FULL_SIZE] if chosen.full else [])})
+    real = real_vectors(make=False)
+    if len(real) < 1000:
+        raise SystemExit("make the vectors first: python -m bench.kernels.vectors")
+    rng = np.random.default_rng(7)
+    sources = real[rng.integers(0, min(len(real), sizes[0]), _QUERIES)]
+    shift = rng.standard_normal(sources.shape, np.float32) / np.sqrt(sources.shape[1])
+    queries = sources + _NOISE_OF_QUESTIONS * shift.astype(np.float32)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    parts, rate = floors(queries[0])
+    texts = [f"What did we say about subject number {number}?" for number in range(20)]
+    parts.append(_embedding(texts))
+    result: dict[str, Any] = {
+        "machine": _machine(),
+        "versions": ", ".join(
+            f"{name} {version(name)}" for name in ("numpy", "faiss-cpu", "usearch", "hnswlib")
+        ),
+        "dim": queries.shape[1],
+        "queries": _QUERIES,
+        "real": len(real),
+        "bytes_per_us": rate,
+        "floors": [asdict(part) for part in parts],
+        "rows": [],
+        "notes": [],
+    }
+    for n in sizes:
+        vectors = noisy_copies(real, n)
+        exact = kth_best(vectors, queries)
+        for name in chosen.engines:
+            if n > chosen.graphs_up_to and name.endswith("HNSW"):
+                continue
+            row = measure(name, ENGINES[name](), vectors, queries, exact)
+            result["rows"].append(asdict(row))
+            print(row, file=sys.stderr, flush=True)
+        if chosen.chroma_python and n <= 100_000:
+            row = _chroma(chosen.chroma_python, vectors, queries, exact, result)
+            result["rows"].append(asdict(row))
+            print(row, file=sys.stderr, flush=True)
+    if not chosen.chroma_python:
+        result["notes"].append("ChromaDB was not run: no interpreter with it was given.")
+    return result
+
+
+def _chroma(
+    python: Path,
+    vectors: F32,
+    queries: F32,
+    exact: npt.NDArray[np.float64],
+    result: dict[str, Any],
+) -> Row:
+    with tempfile.TemporaryDirectory() as folder:
+        given = ChromaWorker(python).run(vectors, queries, K, Path(folder))
+    found = [np.array(rows, np.int64) for rows in given["found"]]
+    note = (
+        f"ChromaDB {given['version']} in memory, with its default settings, in a Python of its own."
+    )
+    if note not in result["notes"]:
+        result["notes"].append(note)
+    recall = _recall(found, vectors, queries, exact)
+    return Row("ChromaDB", len(vectors), 1e6 * given["seconds"], recall, 0, given["build"], -1)
+
+
+def _machine() -> str:
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        match = re.search(r"model name\s*:\s*(.+)", info.read_text())
+        model = match[1] if match else model
+    return f"{model}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
