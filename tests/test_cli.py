@@ -343,6 +343,10 @@ def test_f29_namespaces_do_not_see_each_other(store: str, tmp_path: Path, capsys
         ["forget", "{}", "--older-than", "1d"],
         ["purge", "{}", "-n", "x", "--yes"],
         ["compact", "{}"],
+        ["reembed", "{}", "-e", "hashing"],
+        ["export", "{}"],
+        ["backup", "{}", "{}.copy"],
+        ["salvage", "{}", "{}.copy"],
     ],
 )
 def test_only_ingest_makes_a_store(tmp_path: Path, capsys: Capture, words: list[str]) -> None:

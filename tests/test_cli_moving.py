@@ -146,12 +146,50 @@ def test_backup(store: Path, tmp_path: Path, capsys: Capture) -> None:
 def test_f34_doctor_names_damage(store: Path, capsys: Capture) -> None:
     found = run_json(capsys, "doctor", str(store), "-e", "hashing")
     assert found["problems"] == [] and found["store"]["other"] == "1 turns, 1 chunks"
-    data = bytearray(store.read_bytes())
-    place = data.index(b"bees")
-    data[place] ^= 1
-    store.write_bytes(data)
+    break_text(store, b"bees")
     code, out, _ = run(capsys, "doctor", str(store), "-e", "hashing", "--json")
     assert code == 1 and any("turn" in problem for problem in json.loads(out)["problems"])
+
+
+def break_text(store: Path, word: bytes) -> None:
+    data = bytearray(store.read_bytes())
+    data[data.index(word)] ^= 1
+    store.write_bytes(data)
+
+
+def test_doctor_repairs_what_it_may(store: Path, capsys: Capture) -> None:
+    break_text(store, b"bees")
+    words = ["doctor", str(store), "-e", "hashing", "--repair", "--json"]
+    code, out, _ = run(capsys, *words)
+    assert code == 1 and json.loads(out)["problems"], "a text is not thrown away unasked"
+    code, out, _ = run(capsys, *words, "--drop-damaged")
+    assert code == 0 and json.loads(out)["problems"] == []
+    assert run_json(capsys, "stats", str(store), "-n", "other")["turns"] == 0
+    assert run_json(capsys, "stats", str(store))["turns"] == len(sample.turns()) - 1
+
+
+def test_salvage(store: Path, tmp_path: Path, capsys: Capture) -> None:
+    target = tmp_path / "saved.rsm"
+    found = run_json(capsys, "salvage", str(store), str(target))
+    assert found["lost"] == []
+    assert found["turns_kept"] == {"default": len(sample.turns()) - 1, "other": 1}
+    assert answers(target) == answers(store)
+    code, _, err = run(capsys, "salvage", str(store), str(target))
+    assert code == 1 and str(target) in err
+    break_text(store, b"bees")
+    code, out, err = run(capsys, "salvage", str(store), str(tmp_path / "again.rsm"))
+    assert code == 3 and "lost: turns" in err and "default: 189 turns" in out
+
+
+def test_reembed(store: Path, capsys: Capture) -> None:
+    found = run_json(capsys, "reembed", str(store), "-e", "hashing-64")
+    assert (found["embedder"], found["chunks"]) == ("hashing-64", len(sample.turns()) - 1)
+    settings = run_json(capsys, "stats", str(store))["settings"]
+    assert settings["dim"] == 64
+    assert run_json(capsys, "search", str(store), "adrenaline pens", "-k", "1")
+    assert run_json(capsys, "stats", str(store), "-n", "other")["settings"]["dim"] == 256
+    code, _, err = run(capsys, "search", str(store), "x", "-e", "hashing")
+    assert code == 1 and "rsm-fast reembed" in err
 
 
 @pytest.mark.usefixtures("packaged_minilm")

@@ -251,6 +251,19 @@ def _add_care(command: Any) -> None:
         _json,
     )
     command(
+        "reembed",
+        "move a namespace to another embedder",
+        "Texts, ids and times stay, vectors and atoms are made anew. The old state serves until\n"
+        "that is done; an interrupted run is started once more and goes on where it was.",
+        "rsm-fast reembed agent.rsm --embedder ./bge-small-en-v1.5",
+        _store,
+        _namespace,
+        _option(
+            "-e", "--embedder", metavar="MODEL", help="the new one (default: the packaged one)"
+        ),
+        _json,
+    )
+    command(
         "compact",
         "give free space back and wipe what was deleted",
         "After it, deleted text is nowhere in the store's files.",
@@ -357,6 +370,16 @@ def _add_notes(command: Any) -> None:
         example = f"rsm-fast notes {verb} agent.rsm{tail.get(verb, '')}"
         store, *rest = where
         command(verb, help_text, detail, example, store, *parts, *rest, parent=verbs)
+    command(
+        "salvage",
+        "carry what can be read of a broken file into a new store",
+        "For a file that `doctor --repair` cannot mend. What could not be read is named on\n"
+        "standard error, and the exit code is 3.",
+        "rsm-fast salvage broken.rsm saved.rsm",
+        _store,
+        _argument("target", metavar="TARGET", help="file to write; it must not exist"),
+        _json,
+    )
 
 
 def _add_machine(command: Any) -> None:
@@ -386,8 +409,10 @@ def _add_machine(command: Any) -> None:
         "check the installation and, if given, a store",
         "Versions, CPU instructions in use, models, the kernel cache; of a store: its structure,\n"
         "checksums, and derived data against a rebuild. Exit code 1 if anything is wrong.",
-        "rsm-fast doctor\nrsm-fast doctor agent.rsm",
+        "rsm-fast doctor\nrsm-fast doctor agent.rsm --repair",
         _argument("store", nargs="?", metavar="STORE", help="store to check"),
+        _flag("--repair", help="rebuild first what follows from the stored texts"),
+        _flag("--drop-damaged", help="with --repair: delete turns whose text is damaged"),
         _embedder,
         _json,
     )

@@ -6,12 +6,12 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from rsm_fast.cli.opening import open_memory
-from rsm_fast.cli.output import json_document, line
+from rsm_fast.cli.opening import DEFAULT_NAMESPACE, open_memory, require_store
+from rsm_fast.cli.output import Progress, json_document, line
 from rsm_fast.cli.where import join_conditions
 from rsm_fast.errors import InvalidInputError
 
-__all__ = ["compact", "delete", "forget", "purge"]
+__all__ = ["compact", "delete", "forget", "purge", "reembed"]
 
 _DONE, _ERROR = 0, 1
 
@@ -64,6 +64,28 @@ def _report_deleted(arguments: Namespace, count: int) -> int:
         json_document({"store": arguments.store, "turns_deleted": count})
     else:
         line(f"{arguments.store}: {count:,} turns deleted")
+    return _DONE
+
+
+def reembed(arguments: Namespace) -> int:
+    """Move a namespace to another embedder."""
+    from rsm_fast import Memory
+
+    require_store(arguments.store)
+    key = arguments.namespace or DEFAULT_NAMESPACE
+    with Memory.open(arguments.store, namespace=key) as memory, Progress("reembed", 1) as bar:
+        memory.reembed(
+            arguments.embedder,
+            progress=lambda done, total: bar.update(done / max(total, 1), done, "chunks"),
+        )
+        found = memory.stats()
+    model = found.settings.get("embedder_name")
+    if arguments.json:
+        json_document(
+            {"store": arguments.store, "namespace": key, "embedder": model, "chunks": found.chunks}
+        )
+    else:
+        line(f"{arguments.store}: {found.chunks:,} chunks of {key} are embedded with {model}")
     return _DONE
 
 

@@ -63,6 +63,8 @@ def doctor(arguments: Namespace) -> int:
     problems: list[str] = []
     report["embedder"] = _embedder(arguments.embedder, problems)
     if arguments.store is not None:
+        if arguments.repair:
+            _repair(arguments, problems)
         report["store"] = _store(arguments, problems)
     report["problems"] = problems
     if arguments.json:
@@ -137,6 +139,21 @@ def _embedder(name: str | None, problems: list[str]) -> dict[str, Any]:
     except RSMError as error:
         problems.append(f"embedder: {error}")
         return {"name": name or "minilm", "dimensions": None, "fingerprint": None}
+
+
+def _repair(arguments: Namespace, problems: list[str]) -> None:
+    """Rebuild what can be rebuilt, in every namespace; what is still wrong is found afterwards."""
+    from rsm_fast import Memory
+    from rsm_fast.cli.opening import open_memory
+
+    try:
+        with open_memory(arguments) as memory:
+            keys = memory.namespaces()
+        for key in keys:
+            with Memory.open(arguments.store, namespace=key) as memory:
+                memory.repair(drop_damaged=arguments.drop_damaged)
+    except RSMError as error:
+        problems.append(f"repair: {error}")
 
 
 def _store(arguments: Namespace, problems: list[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rsm_fast.cli.opening import require_store
-from rsm_fast.cli.output import json_document, line
+from rsm_fast.cli.output import json_document, line, remark
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.instants import Instant, parse_instant
 from rsm_fast.types import Turn
@@ -18,9 +19,9 @@ from rsm_fast.types import Turn
 if TYPE_CHECKING:
     from rsm_fast.store.transfer import Section
 
-__all__ = ["backup", "export", "import_"]
+__all__ = ["backup", "export", "import_", "salvage"]
 
-_DONE = 0
+_DONE, _PARTIAL = 0, 3
 
 
 def export(arguments: Namespace) -> int:
@@ -147,3 +148,32 @@ def backup(arguments: Namespace) -> int:
     else:
         line(f"{arguments.target}: {size:,} bytes, as of {Instant.now().isoformat()}")
     return _DONE
+
+
+def salvage(arguments: Namespace) -> int:
+    """Carry what can be read of a broken file into a new store."""
+    from rsm_fast import Memory
+    from rsm_fast.store import Store
+
+    require_store(arguments.store)
+    with Store.open(arguments.store, read_only=True) as store:
+        lost = store.salvage(arguments.target)
+    with Store.open(arguments.target, read_only=True) as store, store.read() as reader:
+        kept = {record.key: reader.counts(record.id)[0] for record in reader.namespaces()}
+    for key in kept:  # chunks and vectors that were lost follow from the texts
+        with Memory.open(arguments.target, namespace=key) as memory:
+            memory.repair()
+    if arguments.json:
+        json_document(
+            {
+                "target": arguments.target,
+                "turns_kept": kept,
+                "lost": [dataclasses.asdict(finding) for finding in lost],
+            }
+        )
+    else:
+        for finding in lost:
+            remark(f"lost: {finding.table} {finding.key}: {finding.message}")
+        for key, turns in kept.items():
+            line(f"{arguments.target}: {key}: {turns:,} turns")
+    return _PARTIAL if lost else _DONE

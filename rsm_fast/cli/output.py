@@ -97,7 +97,7 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
-    def update(self, done: int, count: int, unit: str) -> None:
+    def update(self, done: float, count: int, unit: str) -> None:
         """Redraw at ``done`` of the total; ``count`` things of a unit are through."""
         now = time.monotonic()
         if not self._shown or (now < self._next and done < self._total):
