@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from bench.notes.peer import NOTES
 from bench.quality.clustered import ClusterSettings, ClusterSystem
 from bench.quality.own import MemorySystem
 from bench.quality.packed import System
@@ -136,7 +137,8 @@ GROUPS: dict[str, dict[str, Factory]] = {
     "seeds": SEEDED,
 }
 SYSTEMS: dict[str, Factory] = {
-    name: make for group in GROUPS.values() for name, make in group.items()
+    **{name: make for group in GROUPS.values() for name, make in group.items()},
+    **NOTES,  # in no group: they are run only if named, since a language model has to answer
 }
 
 

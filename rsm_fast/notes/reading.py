@@ -110,8 +110,7 @@ class NoteFinder:
         """The prompt text of what `search` finds, within a budget."""
         started = time.perf_counter()
         template = get_template(template)
-        found: list[_Found] = []
-        pieces: list[Piece] = []
+        pieces: Iterator[Piece] = iter(())
         eligible = 0
         embedded = scored = time.perf_counter()
         if budget and query.k and self._core.exists():
@@ -121,7 +120,7 @@ class NoteFinder:
                 found = self._find(reader, state, query, vector)
                 eligible = state.living
                 scored = time.perf_counter()
-                pieces = list(self._pieces(reader, state.ns, found, details))
+                pieces = self._pieces(self._texts(reader, state.ns, found), details)
         filled = fill(
             pieces,
             budget=budget,
@@ -244,20 +243,22 @@ class NoteFinder:
             for turn in reader.turns(ns, turns)
         }
 
-    def _pieces(
-        self, reader: Reader, ns: int, found: Sequence[_Found], details: bool
-    ) -> Iterator[Piece]:
+    def _texts(
+        self, reader: Reader, ns: int, found: Sequence[_Found]
+    ) -> list[tuple[_Found, TurnRecord, Description]]:
         keys = [one.turn for one in found]
         turns = {turn.pk: turn for turn in reader.turns(ns, keys)}
-        notes = {note.turn: note for note in NoteReader(reader).notes(ns, keys)}
-        for one in found:
-            turn = turns.get(one.turn)
-            if turn is None:
-                continue
+        notes = {note.turn: note.description for note in NoteReader(reader).notes(ns, keys)}
+        return [(one, turns[one.turn], notes[one.turn]) for one in found if one.turn in turns]
+
+    def _pieces(
+        self, texts: Sequence[tuple[_Found, TurnRecord, Description]], details: bool
+    ) -> Iterator[Piece]:
+        """What may go into the pack; lines are counted as they are asked for."""
+        for one, turn, description in texts:
             spans = [self._span(turn.role, turn.text, turn.id)]
-            description = details_text(notes[one.turn].description) if details else ""
-            if description:
-                spans.append(self._span(NOTE_ROLE, description, turn.id))
+            if details and (text := details_text(description)):
+                spans.append(self._span(NOTE_ROLE, text, turn.id))
             yield Piece(
                 row=one.turn,
                 id=turn.id,
