@@ -19,7 +19,7 @@ __all__ = [
 
 
 @kernel(
-    "int64(int32[::1], uint8[::1], int32, int32[::1], int32[::1], int32[::1], int32[::1],"
+    "int64(int32[::1], uint8[::1], int64, int32[::1], int32[::1], int32[::1], int32[::1],"
     " uint8[::1], int64)"
 )
 def insert_postings_(

@@ -60,7 +60,10 @@ def bm25_scores(documents, question, prev, next_, alive, window, k1, b):
 
 
 class PostingsOracle:
-    """Twin of the posting kernels: a dict from term to {row: count}."""
+    """Twin of `bm25.insert_postings_`, `bm25.remove_postings_` and `bm25.copy_postings_`.
+
+    A dict from term to {row: count}.
+    """
 
     def __init__(self):
         self.postings = {}

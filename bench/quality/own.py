@@ -64,7 +64,7 @@ class MemorySystem:
 
     def ranked_sessions(self, query: str, k: int) -> list[str]:
         """Sessions in the order of their best hit."""
-        hits = self._memory.search(query, k=40 * k)
+        hits = self._memory.search(query, k=10 * k)
         return list(dict.fromkeys(hit.session or "" for hit in hits))[:k]
 
     def stats(self) -> SystemStats:
