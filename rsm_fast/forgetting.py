@@ -174,10 +174,7 @@ class ForgetPath:
 
     def _commit(self, plan: _ChangePlan, transaction: Transaction) -> _ChangePlan:
         writer, ns, state = transaction.writer, transaction.ns, transaction.state
-        for pk in plan.removed_chunks:
-            row = state.row_of(pk)
-            if row is not None:
-                state.remove(row)
+        state.remove(state.rows_of(plan.removed_chunks).tolist())
         writer.delete_chunks(ns, plan.removed_chunks)
         for turn in plan.changed_turns:
             writer.update_turn(ns, turn)

@@ -40,6 +40,14 @@ _Number = TypeVar("_Number", np.float32, np.int32, np.uint8)
 _LARGEST_COUNT = 255
 
 
+class _Vocabulary(dict[str, int]):
+    """Numbers of terms; a new term gets the next one."""
+
+    def __missing__(self, term: str) -> int:
+        number = self[term] = len(self)
+        return number
+
+
 class LexicalIndex:
     """Postings of one namespace's chunks, in memory. Not thread-safe: `Memory` holds the lock.
 
@@ -54,7 +62,7 @@ class LexicalIndex:
     def __init__(self, *, k1: float = 1.2, b: float = 0.75) -> None:
         self.k1 = k1
         self.b = b
-        self._numbers: dict[str, int] = {}
+        self._numbers = _Vocabulary()
         self._start: I32 = np.zeros(256, np.int32)
         self._length: I32 = np.zeros(256, np.int32)
         self._capacity: I32 = np.zeros(256, np.int32)
@@ -90,6 +98,38 @@ class LexicalIndex:
         )
         vocabulary = getsizeof(self._numbers) + 85 * len(self._numbers)
         return sum(array.nbytes for array in arrays) + vocabulary
+
+    def load(self, packed: Sequence[bytes]) -> None:
+        """Fill an empty index with the terms of chunks 0, 1, 2 ...; as `append` one by one.
+
+        Parameters
+        ----------
+        packed : sequence of bytes
+            What `rsm_fast.analysis.pack_terms` gave for each chunk.
+        """
+        if self._n:
+            raise ValueError(f"load: expected an empty index, got one of {self._n} rows")
+        n = len(packed)
+        if not n:
+            return
+        sizes = np.array([terms.count(b"\n") + 1 if terms else 0 for terms in packed], np.int64)
+        words = b"\n".join(filter(None, packed)).decode("utf-8").split("\n")
+        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, int(sizes.sum()))
+        keys = numbers * n + np.repeat(np.arange(n), sizes)
+        keys.sort()
+        first = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if keys.size else keys
+        self._pool_rows = (keys[first] % n).astype(np.int32)
+        counts = np.diff(np.append(first, keys.size))
+        self._pool_counts = np.minimum(counts, _LARGEST_COUNT).astype(np.uint8)
+        self._top = first.size
+        self._make_room_for_terms()
+        lengths = np.bincount(keys[first] // n, minlength=self._length.size)
+        self._length[:] = lengths
+        self._capacity[:] = lengths
+        self._start[:] = np.cumsum(lengths) - lengths
+        self._sizes = sizes.astype(np.float32)
+        self._present = np.ones(n, np.uint8)
+        self._living = self._n = n
 
     def append(self, row: int, terms: Sequence[str]) -> None:
         """Add the terms of a new chunk.
@@ -212,13 +252,10 @@ class LexicalIndex:
     def _insert(self, row: int, terms: Sequence[str]) -> None:
         counts = Counter(terms)
         numbers = self._numbers
-        known = len(numbers)
-        ids = np.array([numbers.setdefault(term, len(numbers)) for term in counts], np.int32)
-        if len(numbers) > known and len(numbers) > self._start.size:
-            self._start = _grown(self._start, len(numbers))
-            self._length = _grown(self._length, len(numbers))
-            self._capacity = _grown(self._capacity, len(numbers))
-        occurrences = np.array([min(count, _LARGEST_COUNT) for count in counts.values()], np.uint8)
+        ids = np.fromiter(map(numbers.__getitem__, counts), np.int32, len(counts))
+        self._make_room_for_terms()
+        occurrences = np.fromiter(counts.values(), np.int64, len(counts))
+        occurrences = np.minimum(occurrences, _LARGEST_COUNT).astype(np.uint8)
         while True:
             top = insert_postings_(
                 ids,
@@ -238,6 +275,12 @@ class LexicalIndex:
         self._sizes[row] = len(terms)
         self._present[row] = 1
         self._living += 1
+
+    def _make_room_for_terms(self) -> None:
+        if len(self._numbers) > self._start.size:
+            self._start = _grown(self._start, len(self._numbers))
+            self._length = _grown(self._length, len(self._numbers))
+            self._capacity = _grown(self._capacity, len(self._numbers))
 
     def _grow_pool(self, ids: I32) -> None:
         """A larger pool without the holes that moved terms left."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.analysis import ANALYSER_VERSION, chunk_terms, unpack_terms
+from rsm_fast.analysis import ANALYSER_VERSION, chunk_terms, pack_terms, unpack_terms
 from rsm_fast.arena import Arena, Column
 from rsm_fast.chunking import embedded_text
 from rsm_fast.clustering import Clusterer
@@ -137,10 +137,8 @@ class NamespaceState:
         if changes.reload:
             self._load(reader, record, settings)
             return
-        for pk in changes.removed:
-            row = self.row_of(pk)
-            if row is not None and self.arena.alive[row]:
-                self.remove(row)
+        gone = (self.row_of(pk) for pk in changes.removed)
+        self.remove([row for row in gone if row is not None and self.arena.alive[row]])
         for chunk in changes.upserts:
             self._apply(reader, chunk)
         if self.clusterer is not None:
@@ -166,10 +164,11 @@ class NamespaceState:
         self._hashes.extend(columns.text_hash)
         self._steps.extend(columns.step)
         self._truncated.extend(columns.truncated)
-        outdated = np.flatnonzero(columns.analyser != ANALYSER_VERSION).tolist()
+        outdated = np.flatnonzero(columns.analyser != ANALYSER_VERSION)
         anew = self._analysed(reader, columns.pk[outdated].tolist())
-        for row, terms in enumerate(columns.terms):
-            self.lexical.append(row, anew.get(int(columns.pk[row])) or unpack_terms(terms))
+        for row in outdated.tolist():
+            columns.terms[row] = pack_terms(anew[int(columns.pk[row])])
+        self.lexical.load(columns.terms)
         self._open = dict.fromkeys(np.flatnonzero(columns.has_vector == 0).tolist(), "")
         if columns.pk.size:
             self.newest_pk = int(columns.pk[-1])
@@ -250,13 +249,14 @@ class NamespaceState:
         if vector is None:
             self._open[row] = ""
 
-    def remove(self, row: int) -> None:
-        """Take a row out of everything."""
-        if self.arena.atom[row] >= 0 and self.clusterer is not None:
-            self.clusterer.remove(row)
-        self.arena.remove(row)
-        self.lexical.remove(row)
-        self._open.pop(row, None)
+    def remove(self, rows: Sequence[int]) -> None:
+        """Take rows out of everything."""
+        for row in rows:
+            if self.arena.atom[row] >= 0 and self.clusterer is not None:
+                self.clusterer.remove(row)
+            self.arena.remove(row)
+            self._open.pop(row, None)
+        self.lexical.remove(rows)
 
     def start_clustering(self, tau: float, next_atom: int) -> Clusterer:
         """Begin gating with a known tau."""

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles_retrieval import PostingsOracle, bm25_scores, window_lengths
 
+from rsm_fast.analysis import pack_terms
 from rsm_fast.kernels.bm25 import window_lengths_
 from rsm_fast.lexical import LexicalIndex
 
@@ -161,3 +162,40 @@ def test_chunks_that_are_left_out_give_nothing_to_their_neighbours():
         ["a"], prev=prev, next=following, alive=np.array([0, 1, 0], np.uint8), window=1
     )
     assert alone.tolist() == [0.0, 0.0, 0.0]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), max_size=20),
+    st.lists(st.lists(st.sampled_from("abcxyz"), max_size=6), max_size=6),
+)
+def test_loading_gives_what_appending_gives(stored, later):
+    one, other = LexicalIndex(), LexicalIndex()
+    one.load([pack_terms(terms) for terms in stored])
+    for row, terms in enumerate(stored):
+        other.append(row, terms)
+    for row, terms in enumerate(later, len(stored)):
+        one.append(row, terms)
+        other.append(row, terms)
+    gone = list(range(0, len(stored), 3))
+    one.remove(gone)
+    other.remove(gone)
+    n = len(stored) + len(later)
+    alive = np.ones(n, np.uint8)
+    alive[gone] = 0
+    links = np.arange(-1, n - 1, dtype=np.int32), np.r_[np.arange(1, n), -1].astype(np.int32)[:n]
+    assert one.n == other.n and one.living == other.living
+    for term in "abcxyz":
+        assert one.document_frequency(term) == other.document_frequency(term)
+    scores = [
+        index.scores(["a", "x"], prev=links[0], next=links[1], alive=alive)
+        for index in (one, other)
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+def test_only_an_empty_index_is_loaded():
+    index = LexicalIndex()
+    index.append(0, ["a"])
+    with pytest.raises(ValueError, match="empty"):
+        index.load([b"a"])
