@@ -51,8 +51,8 @@ class Connections:
         self._synchronous = synchronous
         self._turn = threading.RLock()  # the writer's, and in RAM everybody's
         self._writing = False
-        self._writer: sqlite3.Connection | None = None
         self._pool = threading.Condition()
+        self._writer: sqlite3.Connection | None = None
         self._idle: list[sqlite3.Connection] = []
         self._lent = 0
         self._closed = False
@@ -128,6 +128,10 @@ class Connections:
             self._pool.wait_for(lambda: self._lent == 0, timeout=self.timeout)
             self._close_idle()
         _OPEN.discard(self)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_idle"):  # it was made as far as having connections
+            self._close_idle()
 
     def _borrow(self) -> sqlite3.Connection:
         if self.path is None:
@@ -301,8 +305,10 @@ class Connections:
             self._forked = True
             _tainted.add(self.path)
             _ABANDONED.extend(self._idle)
+            self._idle.clear()
             if self._writer is not None:
                 _ABANDONED.append(self._writer)
+                self._writer = None
         self._pool.release()
         self._turn.release()
 

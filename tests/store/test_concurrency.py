@@ -14,6 +14,9 @@ import pytest
 from rsm_fast.errors import StoreClosedError, StoreError, StoreLockedError
 from rsm_fast.store import Store
 
+# newer Pythons warn of what these tests are about
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* multi-threaded:DeprecationWarning")
+
 ADDER = """
 import sys
 from rsm_fast.store import ChunkRecord, Store, TurnRecord

@@ -14,6 +14,9 @@ from crash_harness import Op, State, Trials
 
 from rsm_fast.store import ChunkRecord, Store, TurnRecord, points
 
+# newer Pythons warn of what these tests are about
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* multi-threaded:DeprecationWarning")
+
 
 class StoreTarget:
     """The store layer by itself: one chunk a turn."""

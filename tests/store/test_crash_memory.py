@@ -12,6 +12,9 @@ from crash_harness import Op, State, Trials
 from rsm_fast import Memory
 from rsm_fast.store import Store, points
 
+# newer Pythons warn of what these tests are about
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* multi-threaded:DeprecationWarning")
+
 
 class MemoryTarget:
     """A memory with the deterministic embedder."""
