@@ -137,10 +137,13 @@ def examine(
     stats = memory.stats()
     packs: tuple[Pack, ...] = ()
     note = ""
+    asked = _own_queries(core) if queries is None else queries
     try:
+        if asked:  # loads kernels and model, which would spoil the timings of the first pack
+            memory.pack(asked[0], budget=budget, preset=preset)
         packs = tuple(
             memory.pack(query, budget=budget, preset=preset, layout=layout, explain=True)
-            for query in (_own_queries(core) if queries is None else queries)
+            for query in asked
         )
     except (EmbedderMismatchError, MissingDependencyError) as error:
         if queries is not None:
