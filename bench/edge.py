@@ -2,8 +2,8 @@
 
 ``python -m bench.edge [--chunks 10000] [--models hashing minilm] [--write docs/edge.md]`` prints
 the table of that page, or writes it between its markers. Every case runs in its own process,
-on one CPU. ``--sizes`` also makes a virtual environment for each extra and
-measures what it installs, which downloads packages and takes minutes.
+on one CPU. ``--sizes`` measures instead what each extra installs, which downloads
+packages and takes minutes.
 """
 
 from __future__ import annotations
@@ -173,17 +173,14 @@ def measure(models: list[str], chunks: int) -> str:
 # -- what an extra installs ----------------------------------------------------------------------
 
 
-def installed_bytes(extra: str) -> int:
-    """Bytes in site-packages after installing rsm_fast with an extra, pip itself left out."""
+def installed_bytes(requirements: list[str]) -> int:
+    """Bytes of files that pip installs for these requirements and all that they need."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        (site,) = Path(folder, "lib").glob("python*/site-packages")
-        wanted = f"{ROOT}[{extra}]" if extra else str(ROOT)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target"]
-        subprocess.run([*command, str(site), wanted], check=True)
+        subprocess.run([*command, folder, *requirements], check=True)
         return sum(
             file.lstat().st_size
-            for file in site.rglob("*")
+            for file in Path(folder).rglob("*")
             if file.is_file() and not file.is_symlink()
         )
 
@@ -191,14 +188,22 @@ def installed_bytes(extra: str) -> int:
 def sizes() -> str:
     """The table of installed sizes, one row an extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    base = installed_bytes("")
+    core: list[str] = project["dependencies"]
+    own = sum(
+        file.stat().st_size
+        for part in ("rsm_fast", "kernels")
+        for file in (ROOT / part).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    )
+    base = installed_bytes(core) + own
     lines = [
         "| install | on disk | beyond the core |",
         "|---|---|---|",
-        f"| `rsm-fast` | {base / MIB:,.0f} MiB | |",
+        f"| `rsm-fast` | {base / MIB:,.0f} MiB, of which the package itself {own / MIB:.1f} | |",
     ]
-    for extra in project["optional-dependencies"]:
-        size = installed_bytes(extra)
+    print(lines[-1], file=sys.stderr, flush=True)
+    for extra, requirements in project["optional-dependencies"].items():
+        size = installed_bytes(core + requirements) + own
         lines.append(
             f"| `rsm-fast[{extra}]` | {size / MIB:,.0f} MiB | {(size - base) / MIB:,.0f} MiB |"
         )
@@ -206,7 +211,7 @@ def sizes() -> str:
     lines += [
         "",
         f"Sum of file sizes, dependencies included, bytecode not. `python -m bench.edge --sizes`; "
-        f"{platform.machine()}, Python {platform.python_version()}.",
+        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}.",
     ]
     return "\n".join(lines)
 
