@@ -193,7 +193,7 @@ class Connections:
     def _connect(self) -> sqlite3.Connection:
         connection = self._reach_file()
         try:
-            # no mmap_size: it gains little, and a file cut meanwhile would kill the process (SIGBUS)
+            # no mmap_size: little gain, and a file cut meanwhile would end the process (SIGBUS)
             for pragma in (
                 "foreign_keys = ON",
                 "secure_delete = ON",
