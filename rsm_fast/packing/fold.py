@@ -201,10 +201,8 @@ class _Folder:
         self.turns = turns
         self.steps = steps
         self.folded: list[FoldedTurn] = []
-        # Turns by (line number, hash from there on) and by (line number, line); where marked
-        # lines stand. Of lines only those that are written out.
+        # Turns by (line number, hash from there on); where marked lines are written out.
         self._rests: dict[tuple[int, int], int] = {}
-        self._same: dict[tuple[int, str], int] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._latest: dict[str, int] = {}
 
@@ -212,38 +210,38 @@ class _Folder:
         """Fold the next turn."""
         result = FoldedTurn()
         self.folded.append(result)
-        rests = turn.rests()
+        tokens = turn.tokens
+        keys = turn.rests()
+        rests, places = self._rests, self._places
         written = 0
         for mark, (at, line, _) in enumerate(turn.marks):
             if at < written:
                 continue
-            run = None
-            if mark == 0:
+            start, run = at, None
+            if mark == 0 and rests.setdefault((0, hash(turn.text)), number) != number:
                 # The whole turn may be the same; its first lines need not be marked.
                 start, run = 0, self._rest(number, turn, 0, hash(turn.text))
-            if run is None and at:
-                start, run = at, self._rest(number, turn, at, rests[mark])
-            if run is None:
+            if run is None and at and rests.setdefault((at, keys[mark]), number) != number:
+                start, run = at, self._rest(number, turn, at, keys[mark])
+            if run is None and places.setdefault(line, (number, at))[0] != number:
                 start, run = at, self._line(number, turn, at, line)
             if run is not None:
                 if start > written:
                     result.runs.append((number, written, start))
                 result.runs.append(run)
                 written = start + run[2] - run[1]
-                result.saved += sum(turn.tokens[start:written])
+                result.saved += sum(tokens[start:written])
                 if self.steps[run[0]] is None:
                     self.folded[run[0]].labelled = True
-        if len(turn.tokens) > written:
-            result.runs.append((number, written, len(turn.tokens)))
+        if len(tokens) > written:
+            result.runs.append((number, written, len(tokens)))
         step = self.steps[number]
         if step is not None:
             self._latest[step] = number
 
     def _rest(self, number: int, turn: TurnLines, at: int, key: int) -> Run | None:
-        """The turn that is the same from line ``at`` on, if referring to it saves anything."""
-        target = self._rests.setdefault((at, key), number)
-        if target == number:
-            return None
+        """Refer to the turn that is the same from line ``at`` on, if that saves anything."""
+        target = self._rests[at, key]
         if self._stale(target):
             self._rests[at, key] = number
             return None
@@ -257,15 +255,11 @@ class _Folder:
         return target, at, count
 
     def _line(self, number: int, turn: TurnLines, at: int, line: str) -> Run | None:
-        """The turn that has this line, and as many of the next ones as are the same."""
-        target = self._same.get((at, line))
-        first = at
-        if target is None or self._stale(target):
-            target, first = self._places.get(line, (number, at))
-            if target == number or self._stale(target):
-                self._same[at, line] = number
-                self._places[line] = (number, at)
-                return None
+        """Refer to the turn that has this line, and maybe the next ones, if that saves anything."""
+        target, first = self._places[line]
+        if self._stale(target):
+            self._places[line] = (number, at)
+            return None
         length = _common(turn.lines, at, self.turns[target].lines, first)
         while length > 1 and not turn.tokens[at + length - 1]:
             length -= 1
