@@ -21,6 +21,7 @@ _TITLES = {
     "ablations": "Parts of the default read path",
     "paper": "Contrasts of the published design",
     "seeds": "Four seeds",
+    "embedders": "Other embedders",
 }
 _STYLE = """body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:80em;padding:0 1em}
 table{border-collapse:collapse;font-size:12px}td,th{border:1px solid #ccc;padding:.2em .5em}

@@ -56,7 +56,8 @@ class Results:
         results = cls()
         for unit in read_results(folder):
             system = unit["system"]
-            results.made_with = unit["made_with"]
+            if "@" not in system or not results.made_with:
+                results.made_with = unit["made_with"]
             results.units[system].append(
                 {key: unit[key] for key in ("dataset", "stream", "group", "stats", "trace")}
             )

@@ -205,7 +205,7 @@ def _run_unit(plan: Plan, unit: Unit) -> None:
         dataset=unit.kind,
         stream=stream.name,
         group=stream.group,
-        system=unit.system,
+        system=_label(unit.system, plan.embedder),
         made_with=_made_with(plan),
     )
     path = _result_path(plan, unit)
@@ -218,8 +218,13 @@ def _run_unit(plan: Plan, unit: Unit) -> None:
 def _result_path(plan: Plan, unit: Unit) -> Path:
     # The folder tells data sets of the same kind apart, such as two halves.
     place = hashlib.sha256(str(unit.path.resolve()).encode()).hexdigest()[:6]
-    system = unit.system.replace("/", "+")
+    system = _label(unit.system, plan.embedder).replace("/", "+")
     return plan.out / f"{unit.kind}-{place}" / system / f"{unit.name}.json"
+
+
+def _label(system: str, embedder: str) -> str:
+    """A system's name in results; another embedder than the packaged one stands behind an @."""
+    return f"{system}@{Path(embedder).name}" if embedder else system
 
 
 def _is_done(plan: Plan, unit: Unit) -> bool:

@@ -250,6 +250,19 @@ def _seeds(results: Results) -> str:
     return _table(head, rows)
 
 
+def _embedders(results: Results) -> str:
+    """The same systems with other embedders, where those were run."""
+    head = ["system", "embedder", *HEADLINE_COLUMNS]
+    rows = []
+    for name in PEERS:
+        others = sorted(label for label in results.rows if label.startswith(f"{name}@"))
+        for label in [name, *others] if others else []:
+            if results.rows.get(label):
+                embedder = label.partition("@")[2] or "packaged"
+                rows.append([name, embedder, *_headlines(results, label)])
+    return _table(head, rows)
+
+
 def _made_with(results: Results) -> str:
     made = results.made_with
     return (
@@ -271,6 +284,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "ablations": _ablations,
     "paper": _paper,
     "seeds": _seeds,
+    "embedders": _embedders,
 }
 
 
