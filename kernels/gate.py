@@ -245,6 +245,8 @@ def assign_rows_(
         a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis, strength
     )
     x = np.empty(code.shape[1], np.float32)
+    while n > 0 and gated[n - 1] == 0:  # rows that wait need no scan
+        n -= 1
     for k in range(rows.shape[0]):
         row = rows[k]
         load_row_(members, row, x)
@@ -256,6 +258,7 @@ def assign_rows_(
                 a_links[slot, item] = 0
         join_(members, links, row, atoms, slot, rotation)
         gated[row] = 1
+        n = max(n, row + 1)
         out[k] = slot
         scores[k] = score
     return slots

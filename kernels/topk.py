@@ -17,7 +17,16 @@ from numba import types
 from rsm_fast.kernels.dot_int8 import bounds4, dot1, head_bounds4
 from rsm_fast.kernels.jit import F32, F64, I8, I64, U8, Int, Real, kernel
 from rsm_fast.kernels.quantize import encode_row_, make_query
-from rsm_fast.kernels.rows import CODES, CODES_TYPE, ERROR, QUERY_TYPE, SCALE, Codes, Query
+from rsm_fast.kernels.rows import (
+    CODES,
+    CODES_TYPE,
+    ERROR,
+    HEAD,
+    QUERY_TYPE,
+    SCALE,
+    Codes,
+    Query,
+)
 
 __all__ = ["collect_", "exact_dot", "exact_dots_", "float32_below", "scan_", "search_", "topk_rows"]
 
@@ -346,13 +355,12 @@ def _before(score: Real, row: Int, other: Real, other_row: Int) -> Any:
 
 
 @kernel(
-    f"int64({CODES}, {CODES}, int64, float32[::1], float32[:, ::1], uint8[::1], float64, "
+    f"int64({CODES}, int64, float32[::1], float32[:, ::1], uint8[::1], float64, "
     "float64[::1], int64[::1], int64[::1])"
 )
 def topk_rows(
-    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, q_vec: F32, q_code: I8,
-    q_fit: F32, q_head: I8, q_head_fit: F32, q_limits: F64, n: Int, x: F32, rotation: F32,
-    mask: U8, floor: Real, scores: F64, rows: I64, work: I64,
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
+    n: Int, x: F32, rotation: F32, mask: U8, floor: Real, scores: F64, rows: I64, work: I64,
 ) -> Int:  # fmt: skip
     """The k rows of a table with the largest dot products with a free vector, exactly.
 
@@ -360,8 +368,6 @@ def topk_rows(
     ----------
     vec, code, fit, head, head_fit, limits
         The table, see `rsm_fast.kernels.rows.Codes`.
-    q_vec, q_code, q_fit, q_head, q_head_fit, q_limits
-        A table of at least one row with vectors, scratch for the coded query.
     n : int
         Rows in use.
     x : float32[d]
@@ -382,10 +388,19 @@ def topk_rows(
     int
         How many there are.
     """
-    for item in range(4):
-        q_limits[item] = limits[item]
-    encode_row_(q_vec, q_code, q_fit, q_head, q_head_fit, q_limits, 0, x, rotation)
+    width = code.shape[1]
+    source = Codes(
+        np.empty((1, width), np.float32),
+        np.empty((1, width), np.int8),
+        np.empty((1, 2, 4), np.float32),
+        np.empty((1 if rotation.shape[0] > 0 else 0, HEAD), np.int8),
+        np.empty((1, 3, 4), np.float32),
+        limits.copy(),
+    )
+    encode_row_(
+        source.vec, source.code, source.fit, source.head, source.head_fit, source.limits,
+        0, x, rotation,
+    )  # fmt: skip
     table = Codes(vec, code, fit, head, head_fit, limits)
-    source = Codes(q_vec, q_code, q_fit, q_head, q_head_fit, q_limits)
     query = make_query(table, source, 0, x)
     return search_(table, query, n, mask, floor, scores, rows, work)

@@ -6,12 +6,13 @@ top-k over the chunks by our own kernels, and `route_atoms` chooses atoms by any
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.arena import Arena, padded
+from rsm_fast.arena import Arena, CodeTable, padded
 from rsm_fast.clustering import Clusterer
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.kernels.scan import subspace_scores_
@@ -150,30 +151,25 @@ def _slot_mask(clusterer: Clusterer, eligible_atoms: npt.ArrayLike | None) -> U8
 
 
 def _padded_query(query: F32, dim: int, width: int) -> F32:
-    given = np.asarray(query)
-    if given.shape != (dim,) or not np.isfinite(given).all():
+    given = np.ascontiguousarray(query, np.float32)
+    if given.shape != (dim,) or not math.isfinite(given @ given):
         raise InvalidInputError(
             f"query: expected {dim} finite values, got an array of shape {given.shape}"
         )
+    if dim == width and given.flags.writeable:
+        return given
     x = np.zeros(width, np.float32)
     x[:dim] = given
     return x
 
 
-def _scratch(width: int, heads: int) -> tuple[Any, ...]:
-    """A table of one row, for the codes of a query."""
-    return (
-        np.zeros((4, width), np.float32),
-        np.zeros((4, width), np.int8),
-        np.zeros((1, 2, 4), np.float32),
-        np.zeros((4 if heads else 0, heads), np.int8),
-        np.zeros((1, 3, 4), np.float32),
-        np.zeros(4),
-    )
-
-
 def top_members(
-    arena: Arena, query: F32, k: int, *, eligible: npt.ArrayLike | None = None
+    arena: Arena,
+    query: F32,
+    k: int,
+    *,
+    eligible: npt.ArrayLike | None = None,
+    least: float = -np.inf,
 ) -> tuple[I32, F32]:
     """The k living chunks of largest cosine with a query, exactly.
 
@@ -185,6 +181,8 @@ def top_members(
     k : int
     eligible : uint8[n] or bool[n] or None
         Rows that may be found; None: all living ones.
+    least : float
+        Only cosines of at least this; the higher, the quicker.
 
     Returns
     -------
@@ -198,7 +196,8 @@ def top_members(
         if given.shape != (arena.n,):
             raise InvalidInputError(f"eligible: expected {arena.n} flags, got shape {given.shape}")
         mask = mask & (given != 0)
-    return _top(arena.table, arena.n, _padded_query(query, arena.dim, arena.table.width), k, mask)
+    x = _padded_query(query, arena.dim, arena.table.width)
+    return _top(arena.table, arena.n, x, k, mask, least)
 
 
 def top_atoms(
@@ -216,12 +215,13 @@ def top_atoms(
     return clusterer.numbers[slots], scores
 
 
-def _top(table: Any, n: int, x: F32, k: int, mask: U8) -> tuple[I32, F32]:
+def _top(
+    table: CodeTable, n: int, x: F32, k: int, mask: U8, least: float = -np.inf
+) -> tuple[I32, F32]:
     k = max(min(k, n), 0)
     scores, rows = np.empty(k), np.empty(k, np.int64)
     found = topk_rows(
-        *table.columns, *_scratch(table.width, table.rotation.shape[0]),
-        n, x, table.rotation, np.ascontiguousarray(mask, np.uint8), -np.inf,
+        *table.columns, n, x, table.rotation, np.ascontiguousarray(mask, np.uint8), least,
         scores, rows, np.zeros(4, np.int64),
     )  # fmt: skip
     return rows[:found].astype(np.int32), scores[:found].astype(np.float32)

@@ -202,16 +202,20 @@ class Atoms:
         self.means[atom] = mean_of([self.vectors[r] for r in self.members[atom]])
 
 
-def cluster(vectors, gate, tau):
-    """Atoms of vectors that arrive one after the other, with sums kept as they grow."""
+def cluster(vectors, gate, tau, *, gram=None):
+    """Atoms of vectors that arrive one after the other, with sums kept as they grow.
+
+    ``gram`` may hold all float64 dot products of the vectors, to be shared between calls.
+    """
     vectors = np.asarray(vectors, np.float32)
     exact = vectors.astype(np.float64)
-    means = np.zeros_like(vectors)
+    means = np.zeros_like(exact)  # float32 values
     sums = np.zeros_like(exact)
     atoms = np.full(len(vectors), -1)
     members = []
     for row in range(len(vectors)):
-        atom = _choose(vectors, exact, means, atoms, members, row, gate, tau)
+        by_member = exact[:row] @ exact[row] if gram is None else gram[row, :row]
+        atom = _choose(exact, means, atoms, members, row, by_member, gate, tau)
         if atom is None:
             atom = len(members)
             members.append([])
@@ -219,28 +223,27 @@ def cluster(vectors, gate, tau):
         atoms[row] = atom
         sums[atom] += exact[row]
         norm = np.sqrt(np.add.accumulate(sums[atom] ** 2)[-1])
-        means[atom] = sums[atom] / norm if norm > 1e-12 else 0.0
+        means[atom] = (sums[atom] / norm).astype(np.float32) if norm > 1e-12 else 0.0
     return atoms
 
 
-def _choose(vectors, exact, means, atoms, members, row, gate, tau):
+def _choose(exact, means, atoms, members, row, by_member, gate, tau):
     k = len(members)
     if not k:
         return None
     x = exact[row]
-    scores = means[:k].astype(np.float64) @ x
-    candidates = [(means[a], a) for a in np.flatnonzero(scores >= scores.max() - NEAR)]
+    scores = means[:k] @ x
+    top = scores.max()
     if gate == "max-member":
-        by_member = exact[:row] @ x
-        top = max(scores.max(), by_member.max())
-        candidates = [(means[a], a) for a in np.flatnonzero(scores >= top - NEAR)]
-        candidates += [(vectors[r], atoms[r]) for r in np.flatnonzero(by_member >= top - NEAR)]
+        top = max(top, by_member.max())
+    candidates = [(means[a], a) for a in np.flatnonzero(scores >= top - NEAR)]
+    if gate == "max-member":
+        candidates += [(exact[r], atoms[r]) for r in np.flatnonzero(by_member >= top - NEAR)]
     score, atom = min((-exact_dot(c, x), int(owner)) for c, owner in candidates)
     if -score >= tau:
         return atom
     if gate == "nearest-mean":
         rows = np.array(members[atom])
-        rough = exact[rows] @ x
-        if any(exact_dot(exact[r], x) >= tau for r in rows[rough >= tau - NEAR]):
+        if any(exact_dot(exact[r], x) >= tau for r in rows[by_member[rows] >= tau - NEAR]):
             return atom
     return None

@@ -56,25 +56,13 @@ def truth(table: CodeTable, n: int) -> np.ndarray:
     return np.array([oracles.dequantize(c, s) for c, s in zip(codes, scales, strict=True)])
 
 
-def scratch(table: CodeTable) -> tuple[np.ndarray, ...]:
-    heads = len(table.rotation)
-    return (
-        np.zeros((4, table.width), np.float32),
-        np.zeros((4, table.width), np.int8),
-        np.zeros((1, 2, 4), np.float32),
-        np.zeros((4 if heads else 0, HEAD), np.int8),
-        np.zeros((1, 3, 4), np.float32),
-        np.zeros(4),
-    )
-
-
 def top(table, n, x, k, mask=None, floor=-np.inf):
     scores, rows, work = np.empty(k), np.empty(k, np.int64), np.zeros(4, np.int64)
     allowed = np.ones(n, np.uint8) if mask is None else mask
     wide = np.zeros(table.width, np.float32)
     wide[: len(x)] = x
     found = topk.topk_rows(
-        *table.columns, *scratch(table), n, wide, table.rotation, allowed, floor, scores, rows, work
+        *table.columns, n, wide, table.rotation, allowed, floor, scores, rows, work
     )
     return list(zip(rows[:found].tolist(), scores[:found].tolist(), strict=True)), work
 

@@ -1,0 +1,114 @@
+"""What the machine can do at best, beside which the kernels' figures stand; and cold starts."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+__all__ = ["cold_starts", "head_scan", "machine", "read_bandwidth"]
+
+_FIRST_ADD = """
+import time
+start = time.perf_counter()
+import numpy as np
+from rsm_fast.arena import Arena
+from rsm_fast.clustering import Clusterer
+vector = np.zeros(384, np.float32)
+vector[3] = 1.0
+arena = Arena(384)
+clusterer = Clusterer(arena, gate="nearest-mean", tau=0.5)
+clusterer.assign(arena.append(vector, pk=1, tokens=3, micros=5, session=0))
+import sys
+assert "faiss" not in sys.modules and "onnxruntime" not in sys.modules
+print(time.perf_counter() - start)
+"""
+
+
+def machine() -> dict[str, str]:
+    """Processor, instruction set and versions."""
+    from rsm_fast.kernels.dot_int8 import instruction_set
+
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            model = next(line.split(":")[1].strip() for line in file if "model name" in line)
+    except (OSError, StopIteration):
+        pass
+    packages = ("numpy", "numba", "llvmlite", "faiss-cpu", "usearch", "hnswlib", "scikit-learn")
+    return {
+        "processor": f"{model}, {os.cpu_count()} CPUs",
+        "int8": instruction_set(),
+        "load": f"{os.getloadavg()[0]:.1f}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+    }
+
+
+def read_bandwidth() -> list[dict[str, Any]]:
+    """Bytes a second that one thread sums, by size of the working set."""
+    rows = []
+    for size in (256 << 10, 2 << 20, 16 << 20, 256 << 20):
+        data = np.ones(size // 8, np.int64)
+        times = []
+        for _ in range(max(5, min(200, (1 << 30) // size))):
+            start = time.perf_counter()
+            data.sum()
+            times.append(time.perf_counter() - start)
+        rows.append(
+            {"bytes": size, "best": size / min(times), "median": size / statistics.median(times)}
+        )
+    return rows
+
+
+def head_scan(sizes: tuple[int, ...] = (10_000, 100_000)) -> list[dict[str, Any]]:
+    """Bytes a second that the first scan reads."""
+    from bench.kernels.conftest import arena_of, real
+    from rsm_fast.kernels.quantize import make_query
+    from rsm_fast.kernels.rows import Codes
+    from rsm_fast.kernels.topk import scan_
+
+    rows = []
+    for size in sizes:
+        arena = arena_of(size)
+        table: Codes = arena.table.columns
+        query = make_query(table, table, 5, real()[1][0])
+        bounds, peaks = np.empty(size + 3, np.float32), np.empty(size // 4 + 1, np.float32)
+        seeds, numbers = np.empty(1, np.float32), np.empty(1, np.int64)
+        times = []
+        for _ in range(200):
+            start = time.perf_counter()
+            scan_(table, query, size, arena.alive, 0.7, bounds, peaks, seeds, numbers)
+            times.append(time.perf_counter() - start)
+        read = size * 140
+        rows.append(
+            {"size": size, "best": read / min(times), "median": read / statistics.median(times)}
+        )
+    return rows
+
+
+def cold_starts(trials: int = 5) -> list[dict[str, Any]]:
+    """Seconds from process start to the first finished add, bytecode compiled."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "OMP_NUM_THREADS": "1"}
+        for name, count in (("empty kernel cache", 1), ("warm kernel cache", trials)):
+            inside, whole = [], []
+            for _ in range(count):
+                start = time.perf_counter()
+                done = subprocess.run(
+                    [sys.executable, "-c", _FIRST_ADD],
+                    capture_output=True, text=True, check=True, env=environment,
+                )  # fmt: skip
+                whole.append(time.perf_counter() - start)
+                inside.append(float(done.stdout))
+            rows.append({"what": name, "inside": min(inside), "whole": min(whole)})
+    return rows
