@@ -7,11 +7,13 @@ published system. Everything takes columns and gives columns or rows; no state i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
 
+from rsm_fast.errors import InvalidInputError
 from rsm_fast.kernels.scoring import hybrid_scores_, newer_first_, step_bonus_
 
 __all__ = [
@@ -83,6 +85,20 @@ class HybridSettings:
     step_in_range: float = 3.0
     step_next: float = 2.0
     step_second: float = 1.5
+
+    def __post_init__(self) -> None:
+        for name in ("window", "newer_reach", "longest_range"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidInputError(f"{name}: expected a whole number from 0, got {value!r}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+                raise InvalidInputError(f"{field.name}: expected a finite number, got {value!r}")
+        if self.length_offset <= 0.0:
+            raise InvalidInputError(
+                f"length_offset: expected a number above 0, got {self.length_offset!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

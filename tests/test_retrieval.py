@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rsm_fast.analysis import step_label
+from rsm_fast.errors import InvalidInputError
 from rsm_fast.kernels.scoring import newer_first_, step_bonus_
 from rsm_fast.retrieval import (
     AskedSteps,
@@ -218,3 +219,12 @@ def test_of_two_facts_about_one_thing_the_newer_is_tried_first():
     assert newer_first(order, scores, tokens, micros, vectors, off).tolist() == [0, 2, 1]
     codes = (100 * vectors).astype(np.int8)
     assert newer_first(order, scores, tokens, micros, codes, PLAIN).tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"window": -1}, {"window": 2.0}, {"dense": float("nan")}, {"length_offset": 0.0}],
+)
+def test_settings_that_cannot_be_used_are_refused(bad):
+    with pytest.raises(InvalidInputError, match=next(iter(bad))):
+        HybridSettings(**bad)
