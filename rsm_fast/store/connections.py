@@ -318,6 +318,7 @@ _OPEN: weakref.WeakSet[Connections] = weakref.WeakSet()
 _ABANDONED: list[sqlite3.Connection] = []  # inherited by a fork: must not even be closed
 _tainted: set[Path] = set()  # stores whose locks this process has from its parent, but not really
 _frozen: list[Connections] = []
+_forking = threading.Lock()  # two threads may fork at once
 
 
 def _forked_in_use(path: Path | None) -> str:
@@ -328,6 +329,7 @@ def _forked_in_use(path: Path | None) -> str:
 
 
 def _before_fork() -> None:
+    _forking.acquire()
     for connections in list(_OPEN):
         connections.before_fork()
         _frozen.append(connections)
@@ -344,6 +346,7 @@ def _after_fork_in_child() -> None:
 def _thaw(*, in_child: bool) -> None:
     while _frozen:
         _frozen.pop().after_fork(in_child)
+    _forking.release()
 
 
 os.register_at_fork(

@@ -307,6 +307,32 @@ def test_fork_while_other_threads_work(path, namespace, new_turn, add_turns):
     store.close()
 
 
+def test_two_threads_fork_at_once(path, namespace, new_turn, add_turns):
+    with Store.open(path, synchronous="NORMAL", timeout=30) as store:
+        ns = namespace(store)
+        failures: list[BaseException] = []
+
+        def child(name: str) -> None:
+            with store.write() as writer:
+                add_turns(writer, ns, new_turn(name))
+
+        def fork(thread: int) -> None:
+            try:
+                for number in range(6):
+                    in_child(lambda number=number: child(f"{thread}-{number}"))
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=fork, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        with store.read() as reader:
+            assert reader.counts(ns) == (18, 18)
+
+
 def test_fork_inside_a_transaction_is_refused_in_the_child(path, namespace, new_turn, add_turns):
     store = Store.open(path)
     ns = namespace(store)
