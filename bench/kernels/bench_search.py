@@ -75,6 +75,6 @@ def bench_peer(timed: Timer, who: str, size: int, operation: str) -> None:
     k, _ = OPERATIONS[operation]
     search = built(who, size)
     timed(
-        lambda query: search(query, k), real()[1], rounds=ROUNDS[size] // 2, operation=operation, size=size, who=who,
-        bytes=4 * 384,
+        lambda query: search(query, k), real()[1], rounds=ROUNDS[size] // 2,
+        operation=operation, size=size, who=who, bytes=4 * 384,
     )  # fmt: skip
