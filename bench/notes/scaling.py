@@ -26,8 +26,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from bench.datasets import read_dataset
 from bench.kernels.vectors import noisy_copies, real_vectors
 from bench.notes.engines import ENGINES, ChromaWorker, Engine
+from rsm_fast.embedding import as_embedder
 
 __all__ = ["Floor", "Row", "main", "measure", "tables"]
 
@@ -40,7 +42,6 @@ K = 10
 WANTED = 0.99
 _QUERIES = 100
 _ROUNDS = 5
-_NOISE_OF_QUESTIONS = 0.8
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "notes.md"
 _RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "notes_scaling.json"
 
@@ -214,13 +215,21 @@ def floors(query: F32, megabytes: int = 1024) -> tuple[list[Floor], float]:
     return parts, following[:part].nbytes / read
 
 
-def _embedding(texts: Sequence[str]) -> Floor:
-    from rsm_fast.embedding import as_embedder
+def _questions() -> list[str]:
+    """Questions of RealMem, spread over all of its personas."""
+    root = Path(__file__).resolve().parents[2]
+    data = Path(os.environ.get("RSM_FAST_DATA", root.parent / "shared" / "data"))
+    streams = read_dataset("realmem", data / "realmem").streams
+    asked = [question.text for stream in streams for question in stream.questions]
+    return asked[:: max(len(asked) // _QUERIES, 1)][:_QUERIES]
 
+
+def _embedded(texts: Sequence[str]) -> tuple[F32, Floor]:
+    """Vectors of questions, and the least time that one took."""
     embedder = as_embedder(None)
-    embedder.embed_queries(texts[:3])
-    seconds = min(_seconds(partial(embedder.embed_queries, [text]), 2) for text in texts)
-    return Floor(f"embedding one question ({embedder.name})", 1e6 * seconds)
+    queries = np.concatenate([embedder.embed_queries([text]) for text in texts])
+    seconds = min(_seconds(partial(embedder.embed_queries, [text]), 2) for text in texts[:20])
+    return queries, Floor(f"embedding one question ({embedder.name})", 1e6 * seconds)
 
 
 # -- writing ----------------------------------------------------------------------------------
@@ -234,9 +243,9 @@ def tables(result: dict[str, Any]) -> str:
     rate = result["bytes_per_us"]
     lines = [
         f"Measured by `python -m bench.notes.scaling --write` on {result['machine']}, one thread; "
-        f"{result['versions']}. {result['dim']} dimensions, k = {K}, {result['queries']} queries, "
-        f"a query's time is the best of {_ROUNDS} rounds, and the table has the mean. Graphs: the "
-        f"least effort that reaches a recall of {WANTED}. Vectors: MiniLM embeddings of RealMem, "
+        f"{result['versions']}. {result['dim']} dimensions, k = {K}, {result['queries']} questions "
+        f"of RealMem; a query's time is the best of {_ROUNDS} rounds, and the table has the mean. "
+        f"Graphs: the least effort that reaches a recall of {WANTED}. Vectors: MiniLM embeddings of RealMem, "
         f"from {result['real']:,} on noisy copies of them.",
         "",
         "| engine | " + " | ".join(f"{n:,} notes" for n in sizes) + " |",
@@ -333,21 +342,17 @@ def _run(chosen: argparse.Namespace) -> dict[str, Any]:
     real = real_vectors(make=False)
     if len(real) < 1000:
         raise SystemExit("make the vectors first: python -m bench.kernels.vectors")
-    rng = np.random.default_rng(7)
-    sources = real[rng.integers(0, min(len(real), sizes[0]), _QUERIES)]
-    shift = rng.standard_normal(sources.shape, np.float32) / np.sqrt(sources.shape[1])
-    queries = sources + _NOISE_OF_QUESTIONS * shift.astype(np.float32)
-    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    texts = _questions()
+    queries, embedding = _embedded(texts)
     parts, rate = floors(queries[0])
-    texts = [f"What did we say about subject number {number}?" for number in range(20)]
-    parts.append(_embedding(texts))
+    parts.append(embedding)
     result: dict[str, Any] = {
         "machine": _machine(),
         "versions": ", ".join(
             f"{name} {version(name)}" for name in ("numpy", "faiss-cpu", "usearch", "hnswlib")
         ),
         "dim": queries.shape[1],
-        "queries": _QUERIES,
+        "queries": len(queries),
         "real": len(real),
         "bytes_per_us": rate,
         "floors": [asdict(part) for part in parts],
