@@ -245,8 +245,8 @@ def tables(result: dict[str, Any]) -> str:
         f"Measured by `python -m bench.notes.scaling --write` on {result['machine']}, one thread; "
         f"{result['versions']}. {result['dim']} dimensions, k = {K}, {result['queries']} questions "
         f"of RealMem; a query's time is the best of {_ROUNDS} rounds, and the table has the mean. "
-        f"Graphs: the least effort that reaches a recall of {WANTED}. Vectors: MiniLM embeddings of RealMem, "
-        f"from {result['real']:,} on noisy copies of them.",
+        f"Graphs: the least effort that reaches a recall of {WANTED}. Vectors: MiniLM embeddings "
+        f"of RealMem, from {result['real']:,} on noisy copies of them.",
         "",
         "| engine | " + " | ".join(f"{n:,} notes" for n in sizes) + " |",
         "|---|" + "---|" * len(sizes),
