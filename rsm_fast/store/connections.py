@@ -270,6 +270,8 @@ class Connections:
             connection = self._connect()
             try:
                 version = check_identity(connection, where)
+                if not self.read_only:
+                    _use_log(connection, path)
                 if version < VERSION:
                     if self.read_only:
                         raise StoreError(
@@ -375,14 +377,21 @@ def copy_into(source: sqlite3.Connection, path: Path) -> None:
 
 def _plain(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        _use_log(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _use_log(connection: sqlite3.Connection, path: Path) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
-        connection.close()
         raise StoreError(
             f"store {path}: its file system cannot share memory between processes "
             f"(journal mode {mode!r}); choose a local folder"
         )
-    return connection
 
 
 @contextlib.contextmanager

@@ -267,6 +267,17 @@ def test_an_empty_file_is_no_store(path):
         Store.open(path)
 
 
+def test_a_store_without_a_write_ahead_log_gets_one_again(whole, path):
+    plain = sqlite3.connect(path)
+    assert plain.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    plain.close()
+    with Store.open(path, read_only=True) as store:
+        assert store.check() == []
+    with Store.open(path) as store:
+        assert store.check() == []
+        assert Path(f"{path}-wal").exists()
+
+
 def test_a_store_of_a_later_version(whole, path):
     with sqlite3.connect(path) as plain:
         plain.execute(f"PRAGMA user_version = {VERSION + 1}")
