@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from rsm_fast.embedding.cpu import has_int8_dot, instructions, usable_cpus
 from rsm_fast.embedding.models import MODELS
+from rsm_fast.embedding.static import (
+    STATIC_FILES,
+    STATIC_SUFFIX,
+    TABLE_FILE,
+    StaticEmbedder,
+    static_folder,
+)
 from rsm_fast.errors import ModelFileError, RSMError
 from rsm_fast.modelfiles import (
     PACKAGED_MODEL,
@@ -91,7 +98,7 @@ class FileCheck:
 
 
 def list_models() -> list[ModelState]:
-    """All models of the table and their int8 versions, with where they are."""
+    """All models of the table and what was made of them, with where they are."""
     from rsm_fast.embedding.spec import INT8_SUFFIX, default_model
 
     default = default_model()
@@ -101,10 +108,11 @@ def list_models() -> list[ModelState]:
         for name, origin in (
             (info.name, source),
             (f"{info.name}{INT8_SUFFIX}", f"rsm-fast model optimize {info.name}"),
+            (f"{info.name}{STATIC_SUFFIX}", f"rsm-fast model distill {info.name}"),
         ):
             path = _path_or_none(name)
-            if path is None and origin is not source and name != f"minilm{INT8_SUFFIX}":
-                continue  # an int8 version that nobody made is no news
+            if path is None and origin is not source and info.repository is not None:
+                continue  # what nobody made of a model that has to be fetched is no news
             states.append(
                 ModelState(
                     name=name,
@@ -144,7 +152,7 @@ def verify(name: str) -> list[FileCheck]:
 
 
 def model_path(name: str) -> Path:
-    """Path of a model's ONNX file, checked.
+    """Path of a model's ONNX file (or of its table), checked.
 
     Raises
     ------
@@ -153,6 +161,9 @@ def model_path(name: str) -> Path:
     """
     from rsm_fast.embedding.spec import resolve_model
 
+    base = _static_base(name)
+    if base is not None:
+        return StaticEmbedder(static_folder(base)).folder / TABLE_FILE
     return resolve_model(name).model
 
 
@@ -234,6 +245,11 @@ def _recorded_files(name: str) -> list[tuple[Path, str]]:
                 (folder / "model.onnx", str(sha256.get("sha256", ""))),
                 (folder / "tokenizer.json", str(sha256.get("tokenizer_sha256", ""))),
             ]
+    static = _static_base(name)
+    if static is not None and (static_folder(static) / "rsm_fast.json").is_file():
+        folder = static_folder(static)
+        record = json.loads((folder / "rsm_fast.json").read_text(encoding="utf-8"))
+        return [(folder / file, str(record.get(file, ""))) for file in STATIC_FILES]
     pin = read_pin(name) if name in MODELS and not (models_folder() / name).is_dir() else None
     if pin is not None:
         return [(Path(pin.folder, file), sha256) for file, sha256 in pin.sha256.items()]
@@ -241,6 +257,12 @@ def _recorded_files(name: str) -> list[tuple[Path, str]]:
     info = MODELS.get(name)
     expected = "" if info is None else info.sha256.get(info.onnx_file, "")
     return [(spec.model, expected), (spec.tokenizer, "")]
+
+
+def _static_base(name: str) -> str | None:
+    """The model that a static table's name stands for, or None for other names."""
+    base = name.removesuffix(STATIC_SUFFIX)
+    return base if base != name and base in MODELS else None
 
 
 def _path_or_none(name: str) -> Path | None:

@@ -29,13 +29,22 @@ from rsm_fast.errors import InvalidInputError, ModelFileError
 from rsm_fast.modelfiles import file_sha256, models_folder
 from rsm_fast.tokens import WordPieceCounter, shared_counter
 
-__all__ = ["STATIC_SUFFIX", "StaticEmbedder", "StaticModel", "distill_model", "static_folder"]
+__all__ = [
+    "STATIC_FILES",
+    "STATIC_SUFFIX",
+    "TABLE_FILE",
+    "StaticEmbedder",
+    "StaticModel",
+    "distill_model",
+    "static_folder",
+]
 
 STATIC_SUFFIX: Final = "-static"
 """Appended to a model's name: the table distilled from it."""
 
-_TABLE: Final = "table.npy"
+TABLE_FILE: Final = "table.npy"
 _SCALES: Final = "scales.npy"
+STATIC_FILES: Final = (TABLE_FILE, _SCALES, "tokenizer.json")
 _COMMON: Final = 1e-4  # "a" of smooth inverse frequency (Arora et al. 2017)
 _BATCH: Final = 64
 
@@ -65,9 +74,10 @@ class StaticEmbedder:
 
     def __init__(self, folder: str | os.PathLike[str], *, name: str | None = None) -> None:
         folder = Path(folder)
+        self.folder = folder
         self.name = name or str(folder.resolve())
         record = _record(folder)
-        files = {file: file_sha256(folder / file) for file in (_TABLE, _SCALES, "tokenizer.json")}
+        files = {file: file_sha256(folder / file) for file in STATIC_FILES}
         for file, sha256 in files.items():
             if record.get(file, sha256) != sha256:
                 raise ModelFileError(
@@ -76,12 +86,12 @@ class StaticEmbedder:
                 )
         try:
             self._codes: npt.NDArray[np.int8] = np.load(
-                folder / _TABLE, mmap_mode="r", allow_pickle=False
+                folder / TABLE_FILE, mmap_mode="r", allow_pickle=False
             )
             self._scales: npt.NDArray[np.float32] = np.load(folder / _SCALES, allow_pickle=False)
         except (OSError, ValueError) as error:
             raise ModelFileError(
-                f"{folder}: expected the arrays {_TABLE} and {_SCALES}, got {error}; make the "
+                f"{folder}: expected the arrays {TABLE_FILE} and {_SCALES}, got {error}; make the "
                 "table again: rsm-fast model distill"
             ) from error
         self.dim = int(self._codes.shape[1])
@@ -201,10 +211,10 @@ def distill_model(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
         made = Path(scratch, folder.name)
         made.mkdir()
-        np.save(made / _TABLE, codes, allow_pickle=False)
+        np.save(made / TABLE_FILE, codes, allow_pickle=False)
         np.save(made / _SCALES, scales, allow_pickle=False)
         shutil.copyfile(embedder.spec.tokenizer, made / "tokenizer.json")
-        files = {file: file_sha256(made / file) for file in (_TABLE, _SCALES, "tokenizer.json")}
+        files = {file: file_sha256(made / file) for file in STATIC_FILES}
         record = {
             "made_by": "rsm-fast model distill",
             "source_sha256": embedder.spec.sha256,
@@ -217,7 +227,7 @@ def distill_model(
     return StaticModel(
         name=f"{model}{STATIC_SUFFIX}" if known and output is None else str(folder.resolve()),
         folder=folder,
-        sha256=files[_TABLE],
+        sha256=files[TABLE_FILE],
         source_sha256=embedder.spec.sha256,
         bytes=codes.nbytes + scales.nbytes,
         entries=len(codes),

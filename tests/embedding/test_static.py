@@ -76,6 +76,11 @@ def test_opens_by_path_and_by_name(table: Path, tmp_path: Path, monkeypatch) -> 
         as_embedder("minilm-static")
     shutil.copytree(table, tmp_path / "minilm-static")
     assert as_embedder("minilm-static").name == "minilm-static"
+    assert commands.model_path("minilm-static") == tmp_path / "minilm-static" / "table.npy"
+    assert all(check.ok and check.expected for check in commands.verify("minilm-static"))
+    states = {state.name: state for state in commands.list_models()}
+    assert states["minilm-static"].present
+    assert "bge-small-en-v1.5-static" not in states
 
 
 def test_the_same_table_every_time(table: Path, tiny_bge: Path, tmp_path: Path) -> None:
