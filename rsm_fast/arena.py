@@ -6,16 +6,16 @@ Rows are in arrival order, never moved and never reused; a deleted row stays wit
 
 from __future__ import annotations
 
-import mmap
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.errors import InvalidInputError, StoreError
+from rsm_fast.columns import Column
+from rsm_fast.errors import InvalidInputError
 from rsm_fast.kernels.append import append_row_
 from rsm_fast.kernels.atoms import load_row_
 from rsm_fast.kernels.quantize import centre_rows_, encode_rows_
@@ -23,7 +23,7 @@ from rsm_fast.kernels.rotation import principal_span_
 from rsm_fast.kernels.rows import HEAD, SLOT, Codes
 from rsm_fast.kernels.scan import dense_scores_
 
-__all__ = ["Arena", "CodeTable", "Column", "padded"]
+__all__ = ["Arena", "CodeTable", "padded"]
 
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
@@ -37,131 +37,12 @@ _PASSES = 4  # of orthogonal iteration; more do not make a scan faster
 _LEAST_ENERGY = 0.6  # share of the squared norms in the head, below which a head prunes nothing
 _EPS = 2.0**-24
 _NO_ARRAY: Any = np.zeros(0)
+_KEPT_COLUMNS = ("tokens", "micros", "prev", "next", "alive", "pk", "session")
 
 
 def padded(dim: int) -> int:
     """Row length in a table: the dimension rounded up to a multiple of 64."""
     return -(-dim // 64) * 64
-
-
-class Column:
-    """An array of zeros whose first axis grows; pages are taken only when written.
-
-    The memory is one anonymous private mapping (or a mapped file). Growing moves page
-    table entries, not data, where the system can (``mremap``), so that no single append
-    stalls; elsewhere, or while somebody holds a view, the data is copied.
-
-    Parameters
-    ----------
-    dtype : numpy dtype
-    item : tuple of int
-        Shape of one entry.
-    path : pathlib.Path or None
-        File to keep the data in. It is derived data, written anew each time.
-
-    Attributes
-    ----------
-    array : ndarray of shape (capacity, *item)
-        The whole mapping; replaced when the column grows.
-    n : int
-        Entries in use by `append` and `extend`.
-    """
-
-    def __init__(
-        self, dtype: npt.DTypeLike, item: tuple[int, ...] = (), *, path: Path | None = None
-    ) -> None:
-        self.dtype = np.dtype(dtype)
-        self.item = item
-        self.n = 0
-        self._entry = int(np.prod(item, dtype=np.int64)) * self.dtype.itemsize
-        self._path = path
-        self._map: mmap.mmap | None = None
-        self.array: npt.NDArray[Any] = self._empty()
-
-    @property
-    def view(self) -> npt.NDArray[Any]:
-        """The entries in use."""
-        return self.array[: self.n]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the entries in use."""
-        return self.n * self._entry
-
-    def append(self, value: Any) -> None:
-        """Add one entry."""
-        if self.n == len(self.array):
-            self.grow(max(_FIRST_ROWS, 2 * self.n))
-        self.array[self.n] = value
-        self.n += 1
-
-    def extend(self, values: npt.ArrayLike) -> None:
-        """Add many entries."""
-        given = np.asarray(values)
-        stop = self.n + len(given)
-        if stop > len(self.array):
-            self.grow(max(_FIRST_ROWS, 2 * self.n, stop))
-        self.array[self.n : stop] = given
-        self.n = stop
-
-    def grow(self, capacity: int) -> None:
-        """Make room for ``capacity`` entries; what is there stays."""
-        if capacity <= len(self.array):
-            return
-        if self._entry == 0:
-            self.array = np.zeros((capacity, *self.item), self.dtype)
-            return
-        size = capacity * self._entry
-        if not self._resized(size):
-            old = self.array
-            self._map = self._new_map(size)
-            self.array = self._whole()
-            if self._path is None:
-                self.array[: len(old)] = old
-        else:
-            self.array = self._whole()
-
-    def close(self) -> None:
-        """Let go of the memory; a mapped file is deleted."""
-        self.array = self._empty()
-        self.n = 0
-        self._map = None
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
-
-    def _empty(self) -> npt.NDArray[Any]:
-        return np.zeros((0, *self.item), self.dtype)
-
-    def _whole(self) -> npt.NDArray[Any]:
-        return np.frombuffer(self._map, self.dtype).reshape(-1, *self.item)  # type: ignore[arg-type]
-
-    def _resized(self, size: int) -> bool:
-        if self._map is None or self._path is not None or sys.platform != "linux":
-            return False
-        self.array = self._empty()
-        try:
-            self._map.resize(size)
-        except (BufferError, OSError, SystemError):  # a view is held, or no room beside it
-            self.array = self._whole()
-            return False
-        return True
-
-    def _new_map(self, size: int) -> mmap.mmap:
-        try:
-            if self._path is not None:
-                with self._path.open("r+b" if self._map is not None else "w+b") as file:
-                    file.truncate(size)
-                    return mmap.mmap(file.fileno(), size)
-            if sys.platform == "win32":
-                return mmap.mmap(-1, size)
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-            return mmap.mmap(-1, size, flags=flags)
-        except OSError as error:
-            where = f"in {self._path}" if self._path is not None else "of memory"
-            raise StoreError(
-                f"{size:,} bytes {where} are needed for vectors and could not be had ({error}); "
-                "free some, or open the namespace with dtype='int8'"
-            ) from error
 
 
 class CodeTable:
@@ -173,8 +54,8 @@ class CodeTable:
         Length of a vector.
     with_vectors : bool
         Whether the float32 vectors are kept; else the codes are the truth.
-    path : pathlib.Path or None
-        File for the float32 vectors.
+    folder : pathlib.Path or None
+        Folder of the disk that the float32 vectors are kept on; None: in memory.
 
     Attributes
     ----------
@@ -184,13 +65,13 @@ class CodeTable:
         What the heads are made with.
     """
 
-    def __init__(self, dim: int, *, with_vectors: bool = True, path: Path | None = None) -> None:
+    def __init__(self, dim: int, *, with_vectors: bool = True, folder: Path | None = None) -> None:
         self.width = padded(dim)
         self.with_vectors = with_vectors
         self.capacity = 0
         self.limits = np.zeros(4)
         self.rotation: F32 = np.zeros((0, self.width), np.float32)
-        self._vec = Column(np.float32, (self.width,), path=path)
+        self._vec = Column(np.float32, (self.width,), folder=folder)
         self._code = Column(np.int8, (self.width,))
         self._fit = Column(np.float32, (2, 4))
         self._head = Column(np.int8, (HEAD,))
@@ -201,7 +82,7 @@ class CodeTable:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row, of those that are held in memory."""
-        floats = 4 * self.width if self.with_vectors and self._vec._path is None else 0
+        floats = 4 * self.width if self.with_vectors and self._vec.folder is None else 0
         heads = HEAD + 12 if len(self.rotation) else 0
         return floats + self.width + 8 + heads
 
@@ -248,6 +129,37 @@ class CodeTable:
         nothing = np.zeros((0, self.width), np.float32)
         encode_rows_(*self.columns, 0, n, nothing, rotation)
 
+    def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
+        """The first ``n`` rows and what belongs to all, with some room to grow."""
+        rows = min(self.capacity, -(-(n + n // 8 + _FIRST_ROWS) // 4) * 4)
+        found = {
+            "code": self._code.array[:rows],
+            "fit": self._fit.array[: rows // 4],
+            "limits": self.limits,
+            "rotation": self.rotation,
+        }
+        if self.with_vectors:
+            found["vec"] = self._vec.array[:rows]
+        if len(self.rotation):
+            found["head"] = self._head.array[:rows]
+            found["head_fit"] = self._head_fit.array[: rows // 4]
+        return found
+
+    def adopt(self, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> None:
+        """Take over what `arrays` gave for ``n`` rows; growing copies it."""
+        self.columns = Codes(*[_NO_ARRAY] * 6)
+        self.limits = arrays["limits"]
+        self.rotation = arrays["rotation"]
+        self.capacity = len(arrays["code"])
+        self._code.adopt(arrays["code"], n)
+        self._fit.adopt(arrays["fit"], n // 4)
+        if self.with_vectors:
+            self._vec.adopt(arrays["vec"], n)
+        if len(self.rotation):
+            self._head.adopt(arrays["head"], n)
+            self._head_fit.adopt(arrays["head_fit"], n // 4)
+        self.columns = self._gathered()
+
     def close(self) -> None:
         """Let go of the memory."""
         self.columns = Codes(*[_NO_ARRAY] * 6)
@@ -276,7 +188,7 @@ class Arena:
     dtype : {"float32", "int8"}
         With "int8" no float vectors are kept: the dequantised codes are the truth.
     on_disk : pathlib.Path or None
-        File that the float vectors are mapped from; derived, made anew by every arena.
+        Folder of the disk that the float vectors are kept on; None: in memory.
     reserve : int
         Rows to make room for at once.
 
@@ -309,7 +221,7 @@ class Arena:
         self.living = 0
         self.centre: F32 | None = None
         with_vectors = dtype == "float32"
-        self.table = CodeTable(dim, with_vectors=with_vectors, path=on_disk)
+        self.table = CodeTable(dim, with_vectors=with_vectors, folder=on_disk)
         self._columns: dict[str, Column] = {
             "tokens": Column(np.int32),
             "micros": Column(np.int64),
@@ -598,6 +510,39 @@ class Arena:
         given = self._checked(np.asarray(raw), rows=True)
         for row, vector in zip(np.asarray(rows).tolist(), given, strict=True):
             self.table.encode(row, self._centred(vector[None]))
+
+    # -- snapshots ----------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that the arena holds, but for the atoms: what `adopt` takes."""
+        found = {f"table.{name}": array for name, array in self.table.arrays(self.n).items()}
+        rows = min(self.table.capacity, len(found["table.code"]))
+        for name in _KEPT_COLUMNS:
+            found[name] = self._columns[name].array[:rows]
+        found["counts"] = np.array([self.n, self.living, min(self._learn_at, 2**62)], np.int64)
+        return found
+
+    def adopt(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take over what `arrays` gave; every row is in no atom afterwards."""
+        self._arrays = ()
+        self.n, self.living, self._learn_at = arrays["counts"].tolist()
+        table = {
+            name.removeprefix("table."): array
+            for name, array in arrays.items()
+            if name.startswith("table.")
+        }
+        self.table.adopt(table, self.n)
+        for name in _KEPT_COLUMNS:
+            self._columns[name].adopt(arrays[name], self.n)
+        for name in ("atom", "links", "gated"):
+            self._columns[name].grow(self.table.capacity)
+        self.atom[:] = -1
+        self.links[:] = -1
+        self.gated[:] = 0
+        self._arrays = tuple(column.array for column in self._columns.values())
+        rows = np.flatnonzero(self.alive)[::-1]
+        sessions, last = np.unique(self.session[rows], return_index=True)
+        self._newest = dict(zip(sessions.tolist(), rows[last].tolist(), strict=True))
 
     # -- reading ------------------------------------------------------------------------------
 

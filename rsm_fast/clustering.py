@@ -12,7 +12,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.arena import Arena, CodeTable, Column, rows_array
+from rsm_fast.arena import Arena, CodeTable, rows_array
+from rsm_fast.columns import Column
 from rsm_fast.errors import CalibrationError, InvalidInputError
 from rsm_fast.kernels.atoms import (
     Atoms,

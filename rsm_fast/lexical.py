@@ -13,10 +13,10 @@ frequency, which counts chunks and not windows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log
 from sys import getsizeof
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -130,6 +130,35 @@ class LexicalIndex:
         self._sizes = sizes.astype(np.float32)
         self._present = np.ones(n, np.uint8)
         self._living = self._n = n
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that the index holds: what `adopt` takes."""
+        terms = len(self._numbers)
+        return {
+            "start": self._start[:terms],
+            "length": self._length[:terms],
+            "capacity": self._capacity[:terms],
+            "pool_rows": self._pool_rows[: self._top],
+            "pool_counts": self._pool_counts[: self._top],
+            "sizes": self._sizes[: self._n],
+            "present": self._present[: self._n],
+            "vocabulary": np.frombuffer("\n".join(self._numbers).encode(), np.uint8),
+        }
+
+    def adopt(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take over what `arrays` gave."""
+        terms = arrays["vocabulary"].tobytes().decode()
+        self._numbers.clear()
+        self._numbers.update(
+            {term: number for number, term in enumerate(terms.split("\n"))} if terms else {}
+        )
+        self._start, self._length = arrays["start"], arrays["length"]
+        self._capacity = arrays["capacity"]
+        self._pool_rows, self._pool_counts = arrays["pool_rows"], arrays["pool_counts"]
+        self._top = self._pool_rows.size
+        self._sizes, self._present = arrays["sizes"], arrays["present"]
+        self._n = self._present.size
+        self._living = int(np.count_nonzero(self._present))
 
     def append(self, row: int, terms: Sequence[str]) -> None:
         """Add the terms of a new chunk.

@@ -527,6 +527,7 @@ class Memory:
         try:
             if not self._core.store.read_only:
                 self.flush()
+                self._core.save_snapshot()
         finally:
             self._core.close()
 

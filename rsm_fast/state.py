@@ -6,17 +6,20 @@ dropped and loaded anew at any time with the same outcome.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rsm_fast._version import __version__
 from rsm_fast.analysis import ANALYSER_VERSION, chunk_terms, pack_terms, unpack_terms
-from rsm_fast.arena import Arena, Column
+from rsm_fast.arena import Arena
 from rsm_fast.chunking import embedded_text
 from rsm_fast.clustering import Clusterer
+from rsm_fast.columns import Column
 from rsm_fast.instants import Instant
 from rsm_fast.lexical import LexicalIndex
 from rsm_fast.settings import NamespaceSettings
@@ -74,6 +77,7 @@ class NamespaceState:
         self._truncated = Column(np.uint8)
         self._sessions: dict[str | None, int] = {}
         self._open: dict[int, str] = {}  # row of an unfinished chunk: its text as embedded
+        self.changes = 0  # rows added, changed or removed since `generation` of the snapshot
 
     # -- columns ------------------------------------------------------------------------------
 
@@ -151,9 +155,7 @@ class NamespaceState:
         names = np.array(
             [self.session_number(name) for name in (None, *columns.session_names)], np.int32
         )
-        if settings.centre and settings.tau is not None:
-            centre = reader.array(self.ns, "centre")
-            self.arena.set_centre(centre, [], np.empty((0, settings.dim), np.float32))
+        self._set_centre(reader)
         self.arena.append_many(
             columns.vector,
             pk=columns.pk,
@@ -162,7 +164,7 @@ class NamespaceState:
             session=names[columns.session + 1],
         )
         self._hashes.extend(columns.text_hash)
-        self._steps.extend(columns.step)
+        self._steps.extend(np.maximum(columns.step, -1))
         self._truncated.extend(columns.truncated)
         outdated = np.flatnonzero(columns.analyser != ANALYSER_VERSION)
         anew = self._analysed(reader, columns.pk[outdated].tolist())
@@ -172,12 +174,72 @@ class NamespaceState:
         self._open = dict.fromkeys(np.flatnonzero(columns.has_vector == 0).tolist(), "")
         if columns.pk.size:
             self.newest_pk = int(columns.pk[-1])
-        if settings.tau is not None:
-            self.start_clustering(settings.tau, record.next_atom)
-            assert self.clusterer is not None
-            rows = np.flatnonzero(columns.atom >= 0).astype(np.int32)
-            self.clusterer.restore(rows, columns.atom[rows], record.next_atom)
+        rows = np.flatnonzero(columns.atom >= 0).astype(np.int32)
+        self._restore_atoms(rows, columns.atom[rows], record.next_atom)
         self.generation = record.generation
+        self.changes = columns.pk.size
+
+    def _set_centre(self, reader: Reader) -> None:
+        if self.settings.centre and self.settings.tau is not None:
+            centre = reader.array(self.ns, "centre")
+            self.arena.set_centre(centre, [], np.empty((0, self.settings.dim), np.float32))
+
+    def _restore_atoms(self, rows: I32, atoms: I32, next_atom: int) -> None:
+        if self.settings.tau is not None:
+            clusterer = self.start_clustering(self.settings.tau, next_atom)
+            clusterer.restore(rows, atoms, next_atom)
+
+    # -- snapshots ----------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that opening has to work out, as plain arrays: what `adopt` takes."""
+        sessions = json.dumps([list(self._sessions)]).encode()
+        return {
+            **{f"arena.{name}": array for name, array in self.arena.arrays().items()},
+            **{f"lexical.{name}": array for name, array in self.lexical.arrays().items()},
+            "hashes": self.hashes,
+            "steps": self.steps,
+            "truncated": self._truncated.view,
+            "atom": self.arena.atom,
+            "open": np.array(list(self._open), np.int64),
+            "sessions": np.frombuffer(sessions, np.uint8),
+            "made_by": self._made_by(),
+        }
+
+    def adopt(
+        self,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        generation: int,
+        reader: Reader,
+        record: NamespaceRecord,
+    ) -> bool:
+        """Take over what `arrays` gave at a generation; False if it does not fit any more."""
+        if generation > record.generation or not np.array_equal(
+            arrays.get("made_by", np.empty(0)), self._made_by()
+        ):
+            return False
+        self._set_centre(reader)
+        self.arena.adopt(_below(arrays, "arena."))
+        self.lexical.adopt(_below(arrays, "lexical."))
+        n = self.arena.n
+        self._hashes.adopt(arrays["hashes"], n)
+        self._steps.adopt(arrays["steps"], n)
+        self._truncated.adopt(arrays["truncated"], n)
+        (names,) = json.loads(arrays["sessions"].tobytes())
+        self._sessions = {name: number for number, name in enumerate(names)}
+        self._open = dict.fromkeys(arrays["open"].tolist(), "")
+        self.newest_pk = int(self.arena.pk[-1]) if n else 0
+        rows = np.flatnonzero(arrays["atom"] >= 0).astype(np.int32)
+        self._restore_atoms(rows, arrays["atom"][rows], record.next_atom)
+        self.generation = generation
+        return True
+
+    def _made_by(self) -> npt.NDArray[np.uint8]:
+        """What arrays depend on beside the stored rows."""
+        settings = json.dumps(self.settings.to_dict(), sort_keys=True)
+        return np.frombuffer(f"{__version__} {ANALYSER_VERSION} {settings}".encode(), np.uint8)
+
+    # -- rows of the store --------------------------------------------------------------------
 
     def _analysed(self, reader: Reader, pks: Sequence[int]) -> dict[int, list[str]]:
         """Terms of chunks that were stored with another version of the analysis."""
@@ -233,6 +295,7 @@ class NamespaceState:
         if vector is None:
             self._open[row] = ""
         self.newest_pk = max(self.newest_pk, pk)
+        self.changes += 1
         return row
 
     def replace(self, row: int, vector: F32 | None, content: RowContent) -> None:
@@ -248,6 +311,7 @@ class NamespaceState:
         self._open.pop(row, None)
         if vector is None:
             self._open[row] = ""
+        self.changes += 1
 
     def remove(self, rows: Sequence[int]) -> None:
         """Take rows out of everything."""
@@ -257,6 +321,7 @@ class NamespaceState:
             self.arena.remove(row)
             self._open.pop(row, None)
         self.lexical.remove(rows)
+        self.changes += len(rows)
 
     def start_clustering(self, tau: float, next_atom: int) -> Clusterer:
         """Begin gating with a known tau."""
@@ -302,4 +367,13 @@ class NamespaceState:
             assert self.clusterer is not None
             self.clusterer.remove(row)
         self.arena.set_centre(mean, rows, raw)
+        self.changes += len(rows)
         self.start_clustering(tau, next_atom).assign_many(rows)
+
+
+def _below(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

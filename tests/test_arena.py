@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rsm_fast.arena import Arena, Column, padded
+from rsm_fast.arena import Arena, padded
+from rsm_fast.columns import Column
 from rsm_fast.errors import InvalidInputError
 
 COLUMNS = ("tokens", "micros", "atom", "prev", "next", "alive", "pk", "session")
@@ -27,8 +28,8 @@ def filled(vectors: np.ndarray, sessions: np.ndarray, **options) -> Arena:
 
 
 def test_column_grows_and_keeps_its_data(tmp_path) -> None:
-    for path in (None, tmp_path / "column"):
-        column = Column(np.int32, (3,), path=path)
+    for folder in (None, tmp_path):
+        column = Column(np.int32, (3,), folder=folder)
         wanted = np.arange(30_000, dtype=np.int32).reshape(-1, 3)
         column.append(wanted[0])
         held = column.view  # growing with a view about must not break it
@@ -123,7 +124,7 @@ def test_int8_and_on_disk_hold_less_memory(tmp_path) -> None:
     vectors = unit(500, 384)
     full = filled(vectors, np.zeros(500))
     coded = filled(vectors, np.zeros(500), dtype="int8")
-    mapped = filled(vectors, np.zeros(500), on_disk=tmp_path / "vectors")
+    mapped = filled(vectors, np.zeros(500), on_disk=tmp_path)
     assert (mapped.vec == vectors).all()
     assert np.sum(coded.vec * vectors, axis=1).min() > 0.998
     assert full.nbytes / 500 <= 3200

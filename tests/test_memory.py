@@ -848,3 +848,59 @@ def test_a_fork_goes_on_by_itself(tmp_path: Path) -> None:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert memory.search("written by the child", k=1)[0].turn_ids == ("child",)
+
+
+def test_a_snapshot_opens_to_the_same_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rsm_fast import core
+    from rsm_fast.store import Reader
+
+    monkeypatch.setattr(core, "_SNAPSHOT_ROWS", 50)
+    path = tmp_path / "agent.rsm"
+    turns = sentences(220)
+    with Memory.open(path, embedder="hashing") as memory:
+        memory.add_many(turns[:150])
+        memory.delete(["t0003", "t0149"])
+        memory.update("t0050", "The glacier was renamed.")
+        before = fingerprint(memory)
+    assert list(tmp_path.glob("agent.rsm-snapshots/*"))
+    read_whole = Reader.columns
+    whole: list[int] = []
+    monkeypatch.setattr(
+        Reader, "columns", lambda self, ns, dim: whole.append(ns) or read_whole(self, ns, dim)
+    )
+    with Memory.open(path) as memory:
+        assert fingerprint(memory) == before
+        assert whole == []  # nothing was read but what changed since
+        memory.add_many(turns[150:153])  # too few for another snapshot
+        memory.delete("t0010")
+        before = fingerprint(memory)
+    with Memory.open(path) as memory:
+        assert fingerprint(memory) == before and whole == []
+        memory.add_many(turns[153:])  # the mapped arrays have to grow
+        before = fingerprint(memory)
+    with Memory.open(path) as memory:
+        assert fingerprint(memory) == before and whole == []
+        memory.recalibrate([turn.text for turn in turns[100:150]])
+        memory._core.close()  # without saving: the snapshot was made with another tau
+    with Memory.open(path) as memory:
+        assert fingerprint(memory)["next_atom"] > before["next_atom"] and len(whole) == 1
+    for file in tmp_path.glob("agent.rsm-snapshots/*"):
+        file.write_bytes(file.read_bytes()[:-1000])
+    with Memory.open(path) as memory:
+        assert memory.stats().turns == 217 and len(whole) == 2
+
+
+def test_float_vectors_may_lie_on_disk(tmp_path: Path) -> None:
+    turns = sentences(300)
+    plain = Memory(embedder="hashing")
+    plain.add_many(turns)
+    with Memory.open(tmp_path / "agent.rsm", embedder="hashing", vectors="disk") as memory:
+        memory.add_many(turns)
+        left, right = fingerprint(memory), fingerprint(plain)
+        assert {**left, "pk": None} == {**right, "pk": None}
+        assert memory.stats().bytes < plain.stats().bytes - 300 * 4 * 200
+        assert {path.name for path in tmp_path.iterdir()} <= {
+            "agent.rsm", "agent.rsm-wal", "agent.rsm-shm", "agent.rsm-lock",
+        }  # fmt: skip
