@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import Dataset, Question
-from bench.quality.endpoint import Endpoint, EndpointError
 from bench.quality.suite import make_system
 from rsm_fast.analysis import analyse
 from rsm_fast.embedding import Embedder
+from rsm_fast.errors import LanguageModelError
+from rsm_fast.llm import LanguageModel, Schema, ask
 from rsm_fast.tokens import TokenCounter
 
 __all__ = ["Prompt", "answer_all", "overlap", "prompts_of", "summary"]
@@ -85,8 +86,8 @@ def prompts_of(
 def answer_all(
     prompts: Iterator[Prompt],
     path: Path,
-    model: Endpoint,
-    judge: Endpoint | None,
+    model: LanguageModel,
+    judge: LanguageModel | None,
     *,
     concurrency: int = 4,
 ) -> tuple[list[dict[str, Any]], int]:
@@ -121,16 +122,16 @@ def answer_all(
         for future in as_completed(running):
             try:
                 rows.append(future.result())
-            except EndpointError as error:
+            except LanguageModelError as error:
                 failed += 1
                 print(f"not answered: {error}", file=sys.stderr)
     return rows, failed
 
 
-def _answer(prompt: Prompt, model: Endpoint, judge: Endpoint | None) -> dict[str, Any]:
+def _answer(prompt: Prompt, model: LanguageModel, judge: LanguageModel | None) -> dict[str, Any]:
     question, reference = prompt.question, prompt.question.answer or ""
     user = f"# Memory\n{prompt.memory}\n\n# Question\n{question.text}"
-    answer = str(model.ask(_ANSWER, user, _ANSWER_SCHEMA).get("answer", ""))
+    answer = str(_asked(model, _ANSWER, user, _ANSWER_SCHEMA, "answer"))
     row = {
         "key": prompt.key,
         "category": question.category,
@@ -141,9 +142,18 @@ def _answer(prompt: Prompt, model: Endpoint, judge: Endpoint | None) -> dict[str
     }
     if judge is not None:
         asked = f"Question: {question.text}\nReference: {reference}\nAnswer: {answer}"
-        verdict = judge.ask(_JUDGE, asked, _JUDGE_SCHEMA).get("correct")
+        verdict = _asked(judge, _JUDGE, asked, _JUDGE_SCHEMA, "correct")
         row["judged"] = float(verdict is True or str(verdict).strip().lower() in ("true", "yes"))
     return row
+
+
+def _asked(model: LanguageModel, system: str, user: str, schema: Schema, name: str) -> object:
+    """One field of the answer; the bare text where the model wrote no JSON."""
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    answer = ask(model, messages, schema)
+    if isinstance(answer.parsed, dict) and name in answer.parsed:
+        return answer.parsed[name]
+    return answer.text.strip()
 
 
 def overlap(answer: str, reference: str) -> dict[str, float]:

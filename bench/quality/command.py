@@ -7,11 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bench.datasets import READERS, DataError, read_dataset
 from bench.quality.answers import answer_all, prompts_of, summary
-from bench.quality.endpoint import Endpoint
 from bench.quality.pictures import draw_all
 from bench.quality.report import write_report
 from bench.quality.results import Results
@@ -20,6 +18,7 @@ from bench.quality.suite import GROUPS, SYSTEMS
 from bench.quality.tables import fill_document, render_all
 from bench.quality.vectors import CachedEmbedder, default_cache
 from rsm_fast.embedding import as_embedder
+from rsm_fast.llm import AnswerCache, ChatEndpoint
 from rsm_fast.tokens import as_token_counter
 
 __all__ = ["main"]
@@ -177,13 +176,23 @@ def _report(chosen: argparse.Namespace) -> int:
 
 
 def _answer(chosen: argparse.Namespace) -> int:
-    key = os.environ.get(chosen.key_variable, "")
-    cache = chosen.out / "endpoint.sqlite"
-    options: dict[str, Any] = {"cache": cache, "key": key, "timeout": chosen.timeout}
-    model = Endpoint(chosen.base_url, chosen.model, **options)
+
+    def endpoint(url: str, name: str) -> ChatEndpoint:
+        return ChatEndpoint(
+            url,
+            name,
+            api_key=os.environ.get(chosen.key_variable),
+            timeout=chosen.timeout,
+            concurrency=chosen.concurrency,
+            max_tokens=256,
+            cache=AnswerCache(chosen.out / "answers.sqlite"),
+        )
+
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    model = endpoint(chosen.base_url, chosen.model)
     judge = None
     if chosen.judge_model:
-        judge = Endpoint(chosen.judge_url or chosen.base_url, chosen.judge_model, **options)
+        judge = endpoint(chosen.judge_url or chosen.base_url, chosen.judge_model)
     embedder = CachedEmbedder(as_embedder(chosen.embedder or None), chosen.cache)
     failures = 0
     for kind, path in _data(chosen):
@@ -204,11 +213,19 @@ def _answer(chosen: argparse.Namespace) -> int:
             failures += failed
             means = ", ".join(f"{key} {value:.1f}" for key, value in summary(rows).items())
             print(f"{kind} {system}: {len(rows)} answered, {failed} failed; {means}")
-    for role, endpoint in (("answers", model), ("judgements", judge)):
-        if endpoint is not None:
-            cost = f", cost {endpoint.usage.cost(*chosen.price):.4f}" if chosen.price else ""
-            print(f"{role}: {endpoint.usage}{cost}")
-            endpoint.close()
+    for role, asked in (("answers", model), ("judgements", judge)):
+        if asked is not None:
+            usage = asked.usage
+            cost = ""
+            if chosen.price:
+                prompt_price, completion_price = chosen.price
+                paid = usage.cost(prompt_price=prompt_price, completion_price=completion_price)
+                cost = f", cost {paid:.4f}"
+            print(
+                f"{role}: {usage.calls} calls, {usage.cached} cached, {usage.prompt_tokens:,} "
+                f"prompt and {usage.completion_tokens:,} completion tokens{cost}"
+            )
+            asked.close()
     return 1 if failures else 0
 
 

@@ -1,163 +1,106 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from model_server import serving
 
 from bench.datasets import Dataset, Question, Stream
 from bench.quality.answers import answer_all, overlap, prompts_of, summary
-from bench.quality.endpoint import Endpoint, EndpointError
+from bench.quality.command import main
 from rsm_fast.embedding import HashingEmbedder
+from rsm_fast.llm import ChatEndpoint
 from rsm_fast.tokens import as_token_counter
 from rsm_fast.types import Turn
 
-SCHEMA = {"type": "object", "properties": {"answer": {"type": "string"}}}
+CITIES = {"Ann": "Lisbon", "Bo": "Oslo", "Cy": "Rome"}
 
 
-class Server:
-    """A chat endpoint that does what `behave(body)` says: (status, content)."""
-
-    def __init__(self, behave):
-        self.bodies = []
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                server.bodies.append(body)
-                status, content = behave(body)
-                answer = {
-                    "choices": [{"message": {"content": content}}],
-                    "usage": {"prompt_tokens": 10, "completion_tokens": 2},
-                }
-                data = json.dumps(answer if status == 200 else {"error": content}).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *arguments):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+def asked(request):
+    return request["messages"][1]["content"]
 
 
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(behave):
-        servers.append(Server(behave))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.http.shutdown()
-        server.http.server_close()
-
-
-def endpoint(server, tmp_path, **options):
-    return Endpoint(server.url, "tiny", tmp_path / "cache.sqlite", pause=0.001, **options)
-
-
-def test_answers_are_cached_on_disk(serve, tmp_path):
-    server = serve(lambda body: (200, '{"answer": "Lisbon"}'))
-    first = endpoint(server, tmp_path)
-    assert first.ask("system", "user", SCHEMA) == {"answer": "Lisbon"}
-    assert first.ask("system", "user", SCHEMA) == {"answer": "Lisbon"}
-    first.close()
-    second = endpoint(server, tmp_path)
-    assert second.ask("system", "user", SCHEMA) == {"answer": "Lisbon"}
-    assert len(server.bodies) == 1
-    assert (second.usage.calls, second.usage.cached) == (0, 1)
-    assert first.usage.cost(1.0, 10.0) == pytest.approx(30e-6)
-    assert server.bodies[0]["response_format"]["type"] == "json_object"
-    second.close()
-
-
-def test_json_mode_falls_back(serve, tmp_path):
-    def picky(body):
-        return (400, "no") if "response_format" in body else (200, "It is Lisbon")
-
-    server = serve(picky)
-    client = endpoint(server, tmp_path)
-    assert client.ask("system", "user", SCHEMA) == {"answer": "It is Lisbon"}
-    assert len(server.bodies) == 3
-    client.close()
-
-
-def test_overload_is_retried_and_a_refusal_is_not(serve, tmp_path):
-    left = [503, 429]
-    server = serve(lambda body: (left.pop(), "busy") if left else (200, '{"answer": "x"}'))
-    client = endpoint(server, tmp_path)
-    assert client.ask("s", "u", SCHEMA) == {"answer": "x"}
-    assert client.usage.retries == 2
-    client.close()
-    refusing = serve(lambda body: (401, "key"))
-    client = endpoint(refusing, tmp_path)
-    with pytest.raises(EndpointError, match="status 401"):
-        client.ask("s", "other", SCHEMA)
-    assert len(refusing.bodies) == 1
-    client.close()
-
-
-def test_an_endpoint_that_is_away(tmp_path):
-    client = Endpoint("http://127.0.0.1:9/v1", "m", tmp_path / "c.sqlite", attempts=2, pause=0.001)
-    with pytest.raises(EndpointError, match="2 attempts"):
-        client.ask("s", "u", SCHEMA)
-    client.close()
+def reply(request):
+    """A model that always says Lisbon, and a judge that finds Lisbon right."""
+    if "Reference:" in asked(request):
+        return json.dumps({"correct": "Reference: Lisbon" in asked(request)})
+    return '{"answer": "Lisbon"}'
 
 
 @pytest.fixture
 def dataset():
     turns = tuple(
-        Turn(f"{name} lives in {city}.", "user", None, "s", name)
-        for name, city in (("Ann", "Lisbon"), ("Bo", "Oslo"), ("Cy", "Rome"))
+        Turn(f"{name} lives in {city}.", "user", None, "s", name) for name, city in CITIES.items()
     )
     questions = tuple(
-        Question(turn.id, f"Where does {turn.id} live?", 3, (turn.id,), answer=city)
-        for turn, city in zip(turns, ("Lisbon", "Oslo", "Rome"), strict=True)
+        Question(name, f"Where does {name} live?", 3, (name,), answer=city)
+        for name, city in CITIES.items()
     )
     return Dataset("tiny", (Stream("tiny", turns, questions),))
 
 
-def test_a_failing_endpoint_loses_no_finished_answer(serve, tmp_path, dataset):
-    broken = [True]
+def prompts(dataset):
+    return prompts_of(dataset, "bm25-rag-n1", 500, HashingEmbedder(), as_token_counter(None))
 
-    def model(body):
-        asked = body["messages"][1]["content"]
-        if broken[0] and "does Bo live" in asked:
-            return 400, "broken"
-        if "Reference:" in asked:
-            return 200, json.dumps({"correct": "Lisbon" in asked})
-        return 200, '{"answer": "Lisbon"}'
 
-    server = serve(model)
-    client = endpoint(server, tmp_path)
-    path = tmp_path / "answers.jsonl"
-
-    def prompts():
-        embedder, counter = HashingEmbedder(), as_token_counter(None)
-        return prompts_of(dataset, "bm25-rag-n1", 500, embedder, counter)
-
-    rows, failed = answer_all(prompts(), path, client, client, concurrency=2)
-    assert (len(rows), failed) == (2, 1)
-    assert len(path.read_text().splitlines()) == 2
-    broken[0] = False
-    rows, failed = answer_all(prompts(), path, client, client, concurrency=2)
+def test_answers_are_judged_and_scored(tmp_path, dataset):
+    with serving(reply) as server:
+        model = ChatEndpoint(server.url, "tiny")
+        rows, failed = answer_all(prompts(dataset), tmp_path / "a.jsonl", model, model)
+        model.close()
     assert (len(rows), failed) == (3, 0)
     assert summary(rows)["exact"] == pytest.approx(100 / 3)
-    assert summary(rows)["judged"] == pytest.approx(100.0)
-    assert all(
-        "lives in" in body["messages"][1]["content"]
-        or "Reference" in body["messages"][1]["content"]
-        for body in server.bodies
-    )
-    client.close()
+    assert summary(rows)["judged"] == pytest.approx(100 / 3)
+    questions = [asked(request) for request in server.requests if "# Memory" in asked(request)]
+    assert len(questions) == 3
+    assert all("lives in" in question for question in questions)
+
+
+def test_a_failing_endpoint_loses_no_finished_answer(tmp_path, dataset):
+    path = tmp_path / "answers.jsonl"
+    with serving(reply) as server:
+        model = ChatEndpoint(server.url, "tiny", retries=0)
+        server.faults.extend(["ok", "500", "ok"])
+        rows, failed = answer_all(prompts(dataset), path, model, None, concurrency=1)
+        assert (len(rows), failed) == (2, 1)
+        assert len(path.read_text().splitlines()) == 2
+        rows, failed = answer_all(prompts(dataset), path, model, None, concurrency=1)
+        assert (len(rows), failed) == (3, 0)
+        assert len(server.requests) == 4
+        model.close()
+
+
+def test_a_model_that_writes_no_json_is_taken_at_its_word(tmp_path, dataset):
+    with serving(lambda request: "Oslo") as server:
+        model = ChatEndpoint(server.url, "tiny")
+        rows, _ = answer_all(prompts(dataset), tmp_path / "a.jsonl", model, None)
+        model.close()
+    assert {row["answer"] for row in rows} == {"Oslo"}
+
+
+def test_the_command_answers(tmp_path, capsys):
+    folder = tmp_path / "data" / "jsonl"
+    folder.mkdir(parents=True)
+    turns = [{"text": f"{name} lives in {city}.", "id": name} for name, city in CITIES.items()]
+    asked = [
+        {"question": f"Where does {name} live?", "evidence": [name], "answer": city}
+        for name, city in CITIES.items()
+    ]
+    (folder / "own.jsonl").write_text("\n".join(map(json.dumps, turns)))
+    (folder / "own.questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    with serving(reply) as server:
+        arguments = ["answer", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+        arguments += ["--base-url", server.url, "--model", "m", "--judge-model", "j"]
+        arguments += ["--embedder", "hashing", "--cache", str(tmp_path / "v.sqlite")]
+        arguments += ["--price", "1", "2"]
+        assert main(arguments) == 0
+        first = len(server.requests)
+        assert main(arguments) == 0
+        assert len(server.requests) == first
+    said = capsys.readouterr().out
+    assert "jsonl hybrid: 3 answered, 0 failed; exact 33.3" in said
+    assert "judgements: 3 calls" in said
+    assert ", cost " in said
 
 
 def test_overlap_by_hand():
