@@ -217,12 +217,22 @@ def sizes() -> str:
 
 
 def replace_table(page: Path, name: str, table: str) -> None:
-    """Write a table between ``<!-- NAME -->`` and ``<!-- end -->``."""
+    """Write a table between ``<!-- NAME -->`` and ``<!-- end -->``.
+
+    Rows that are there already and were not measured this time stay.
+    """
     text = page.read_text(encoding="utf-8")
-    pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-    if not pattern.search(text):
+    pattern = re.compile(rf"(<!-- {name} -->\n)(.*?)\n?(<!-- end -->)", re.DOTALL)
+    found = pattern.search(text)
+    if not found:
         raise SystemExit(f"{page}: no marker <!-- {name} -->")
-    page.write_text(pattern.sub(lambda m: m[1] + table + m[2], text, count=1), encoding="utf-8")
+    lines = table.split("\n")
+    end = lines.index("")
+    new = {line.split("|")[1] for line in lines[:end]}
+    old = [line for line in found[2].split("\n") if line.startswith("| ")]
+    lines[end:end] = [line for line in old if line.split("|")[1] not in new]
+    merged = "\n".join(lines)
+    page.write_text(pattern.sub(lambda m: f"{m[1]}{merged}\n{m[3]}", text), encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
