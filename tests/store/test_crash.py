@@ -107,8 +107,8 @@ def kinds(kills: int, seed: int) -> list[str]:
 
 def test_f33_killed_writers_leave_the_old_state_or_the_new(tmp_path):
     trials = Trials(StoreTarget(), tmp_path, seed=1)
-    trials.run(kinds(36, 1))
-    assert sum(trials.deaths.values()) == 36
+    trials.run(kinds(25, 1))
+    assert sum(trials.deaths.values()) == 25
     assert trials.acknowledged > 100
 
 

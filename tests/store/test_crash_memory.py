@@ -77,8 +77,8 @@ def kinds(kills: int, seed: int) -> list[str]:
 
 def test_f33_a_killed_memory_has_all_it_acknowledged(tmp_path):
     trials = Trials(MemoryTarget(), tmp_path, seed=4)
-    trials.run(kinds(18, 4))
-    assert sum(trials.deaths.values()) == 18
+    trials.run(kinds(14, 4))
+    assert sum(trials.deaths.values()) == 14
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_f34_a_flipped_bit_is_noticed_or_harmless(whole, path):
     assert findings == []
     chance = random.Random(34)
     outcomes = {"error": 0, "found": 0, "same": 0, "wrong": 0}
-    for _ in range(400):
+    for _ in range(250):
         damaged = bytearray(whole)
         damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
         outcomes[outcome(bytes(damaged), path, content)] += 1
@@ -210,7 +210,7 @@ def test_f34_a_flipped_bit_in_the_log_is_noticed(path, namespace, new_turn, add_
         shutil.copy(path, original)
         log = Path(f"{path}-wal").read_bytes()
     chance = random.Random(1)
-    for _ in range(25):
+    for _ in range(15):
         at = chance.randrange(32, len(log) - 40_000)
         place(original.read_bytes(), path)
         damaged = bytearray(log)

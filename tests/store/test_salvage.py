@@ -105,7 +105,7 @@ def test_f34_salvage_never_crashes_and_never_invents(whole, path):
         line.pop("superseded_by", None)
     chance = random.Random(9)
     rescues = 0
-    for _ in range(25):
+    for _ in range(12):
         data = bytearray(original)
         for _ in range(3):
             page = chance.randrange(1, len(data) // PAGE)  # the first page holds the schema
@@ -122,4 +122,4 @@ def test_f34_salvage_never_crashes_and_never_invents(whole, path):
                 line.pop("superseded_by", None)
             assert all(line in known for line in turns)
             rescues += 1
-    assert rescues > 10
+    assert rescues > 5
