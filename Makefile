@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-slow lint format docs bench bench-full fuzz clean
+.PHONY: help demo test test-slow lint format docs bench bench-full clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -44,6 +44,9 @@ lint: $(STAMP)-lint  ## style and types
 format: $(STAMP)-lint  ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMP)-docs  ## build the documentation site into site/, strictly
+	$(BIN)/python -m mkdocs build --strict
 
 bench: $(STAMP)-bench  ## speed against peers, minutes
 	$(BIN)/python -m bench speed

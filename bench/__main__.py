@@ -6,6 +6,7 @@ import importlib
 import sys
 
 COMMANDS = {
+    "convert": ("bench.convert", "a data set as JSONL turns, for `rsm-fast ingest`"),
     "quality": ("bench.quality.command", "how much of the truth each design keeps per token"),
     "speed": ("bench.speed", "kernels and whole operations against named peers"),
 }
