@@ -408,7 +408,7 @@ def _add_machine(command: Any) -> None:
         "doctor",
         "check the installation and, if given, a store",
         "Versions, CPU instructions in use, models, the kernel cache; of a store: its structure,\n"
-        "checksums, and derived data against a rebuild. Exit code 1 if anything is wrong.",
+        "the checksum of every row, links and snapshots. Exit code 1 if anything is wrong.",
         "rsm-fast doctor\nrsm-fast doctor agent.rsm --repair",
         _argument("store", nargs="?", metavar="STORE", help="store to check"),
         _flag("--repair", help="rebuild first what follows from the stored texts"),
@@ -424,6 +424,7 @@ def _add_machine(command: Any) -> None:
     )
     verbs = model.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
     name = _argument("name", metavar="NAME", help="a name that `model list` shows, or a folder")
+    output = _option("-o", "--output", metavar="FOLDER", help="new folder")
     for verb, help_text, detail, parts in (
         ("list", "list the known models", "", (_json,)),
         (
@@ -440,7 +441,18 @@ def _add_machine(command: Any) -> None:
             "make the true-int8 version of a model",
             "Faster, and nearly the same vectors; it is the default afterwards. Needs the extra\n"
             "`convert`.",
-            (name, _option("-o", "--output", metavar="FOLDER", help="new folder"), _json),
+            (name, output, _json),
+        ),
+        (
+            "distill",
+            "make a table of a model for very small machines",
+            "Embeds in microseconds, and worse: see docs/embedders.md.",
+            (
+                name,
+                _option("--dim", type=int, default=256, metavar="N", help="length of a vector"),
+                output,
+                _json,
+            ),
         ),
     ):
         example = f"rsm-fast model {verb}" + ("" if verb == "list" else " minilm")

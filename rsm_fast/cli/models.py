@@ -1,4 +1,4 @@
-"""``rsm-fast model``: list, fetch, verify, path, optimize."""
+"""``rsm-fast model``: list, fetch, verify, path, optimize, distill."""
 
 from __future__ import annotations
 
@@ -98,10 +98,25 @@ def _optimize(arguments: Namespace) -> int:
     return _DONE
 
 
+def _distill(arguments: Namespace) -> int:
+    from rsm_fast.embedding.commands import distill
+
+    made = distill(arguments.name, dim=arguments.dim, output=arguments.output, progress=remark)
+    if arguments.json:
+        json_document({**dataclasses.asdict(made), "folder": str(made.folder)})
+    else:
+        line(
+            f"{made.name}: {made.entries:,} entries of {made.dim} dimensions, {made.bytes:,} bytes "
+            f"in {made.folder}; keeps {made.explained:.0%} of the variance ({made.seconds:.0f} s)"
+        )
+    return _DONE
+
+
 _VERBS: dict[str, Callable[[Namespace], int]] = {
     "list": _list,
     "fetch": _fetch,
     "verify": _verify,
     "path": _path,
     "optimize": _optimize,
+    "distill": _distill,
 }
