@@ -19,6 +19,7 @@ from rsm_fast.types import Hit, MemoryStats, OmittedChunk, Pack, PackedChunk, Pa
 
 if TYPE_CHECKING:
     from rsm_fast.memory import Memory as Memory
+    from rsm_fast.packing import unfold as unfold
 
 __all__ = [
     "Hit",
@@ -31,6 +32,7 @@ __all__ = [
     "RSMError",
     "Turn",
     "__version__",
+    "unfold",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -41,6 +43,10 @@ def __getattr__(name: str) -> object:
         from rsm_fast.memory import Memory
 
         return Memory
+    if name == "unfold":
+        from rsm_fast.packing import unfold
+
+        return unfold
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
