@@ -140,9 +140,9 @@ def test_f25_huge_texts_do_not_take_seconds(counter: WordPieceCounter, kind: str
     times = []
     for _ in range(5):
         counter._ids_of.clear()
-        start = time.perf_counter()
+        start = time.process_time()  # the counter is serial: CPU time leaves neighbours out
         counter(HUGE[kind])
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 2.0
 
 
