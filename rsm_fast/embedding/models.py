@@ -15,7 +15,7 @@ __all__ = ["MODELS", "ModelInfo", "Pooling", "model_info"]
 Pooling = Literal["cls", "mean"]
 
 _BGE_ENGLISH: Final = "Represent this sentence for searching relevant passages: "
-_BGE_CHINESE: Final = "为这个句子生成表示以用于检索相关文章："  # noqa: RUF001
+_BGE_CHINESE: Final = "为这个句子生成表示以用于检索相关文章："
 
 
 @dataclass(frozen=True, slots=True)
