@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from rsm_fast.types import Hit, OmittedChunk, Pack, PackedChunk, PackStats
 if TYPE_CHECKING:
     from rsm_fast.state import NamespaceState
     from rsm_fast.store import PieceRecord, Reader
+    from rsm_fast.tokens import TokenCounter
 
 __all__ = ["DEFAULT_BUDGET", "ReadPath", "Request", "checked_budget"]
 
@@ -45,7 +46,10 @@ DEFAULT_BUDGET = 4000
 """Tokens of a pack where no budget is given."""
 
 _FETCH = 32
-"""Chunks whose texts are read from the store at once, after the first block."""
+"""Chunks whose texts are read from the store at once."""
+
+_LEAST_ROOM = 64
+"""Tokens below which it does not pay to order more than the head."""
 
 _HEAD = 512
 """Rows that are ordered at first; a pack of a few thousand tokens seldom tries more."""
@@ -110,7 +114,7 @@ class _Ranked:
         Gives the whole order, where ``order`` is only its beginning.
     scores : (n,) float32
     tokens : (n,) int32
-    keys : (n,) int64
+    hashes, keys : (n,) int64
     eligible : int
     """
 
@@ -118,22 +122,31 @@ class _Ranked:
     rest: Callable[[], I32] | None
     scores: F32
     tokens: I32
+    hashes: npt.NDArray[np.int64]
     keys: npt.NDArray[np.int64]
     eligible: int
 
-    def blocks(self, budget: int) -> Iterator[I32]:
-        """The order in blocks: first about what the budget holds, then a few at a time."""
+    def blocks(self, most_tokens: Callable[[], int]) -> Iterator[I32]:
+        """The order in blocks, without chunks that by then are too long to fit.
+
+        Byte-equal copies of what was given stay, because a pack counts them.
+        """
         order, start = self.order, 0
-        reach = np.searchsorted(np.cumsum(self.tokens[order], dtype=np.int64), budget)
-        size = int(np.clip(reach + _FETCH // 2, _FETCH, 8 * _FETCH))
+        given = np.empty(0, np.int64)
         while True:
-            if start >= order.size and self.rest is not None and order is self.order:
+            at_end = start >= order.size and self.rest is not None and order is self.order
+            if at_end and self.rest is not None and most_tokens() >= _LEAST_ROOM:
                 order = self.rest()
             if start >= order.size:
                 return
-            yield order[start : start + size]
-            start += size
-            size = _FETCH
+            left = order[start:]
+            fits = self.tokens[left] <= most_tokens()
+            places = np.flatnonzero(fits | np.isin(self.hashes[left], given))[:_FETCH]
+            start += int(places[-1]) + 1 if places.size == _FETCH else left.size
+            if places.size:
+                block = left[places]
+                given = np.concatenate((given, self.hashes[block]))
+                yield block
 
 
 class ReadPath:
@@ -171,10 +184,10 @@ class ReadPath:
                 ranked = self._rank(view, request, query)
             view.unlock()
             scored = time.perf_counter()
-            pieces: Iterator[Piece] = iter(())
+            pieces: Iterable[Piece] | _Pieces = ()
             if ranked is not None:
                 assert view.state is not None
-                pieces = self._pieces(view.reader, view.state.ns, ranked, budget)
+                pieces = _Pieces(view.reader, view.state.ns, ranked, self._core.counter)
             filled = fill(
                 pieces,
                 budget=budget,
@@ -268,6 +281,7 @@ class ReadPath:
             rest=None if rest is None else lambda: _first(equal, rest()),
             scores=scores,
             tokens=arena.tokens.copy(),
+            hashes=state.hashes.copy(),
             keys=arena.pk.copy(),
             eligible=eligible_count,
         )
@@ -364,22 +378,30 @@ class ReadPath:
 
     # -- texts --------------------------------------------------------------------------------
 
-    def _pieces(self, reader: Reader, ns: int, ranked: _Ranked, budget: int) -> Iterator[Piece]:
-        """Chunks with their texts, in the order of admission, read in blocks as needed."""
-        recount = not self._counts_are_ours(reader, ns)
-        for rows in ranked.blocks(budget):
-            records = reader.pieces(ns, ranked.keys[rows].tolist())
+
+class _Pieces:
+    """Chunks with their texts, read in blocks as a pack needs them."""
+
+    def __init__(self, reader: Reader, ns: int, ranked: _Ranked, counter: TokenCounter) -> None:
+        self._reader = reader
+        self._ns = ns
+        self._ranked = ranked
+        self._counter = counter
+        stored = reader.namespace_by_id(ns).settings.get("counter")
+        self._recount = stored != counter.name
+
+    def pieces(self, most_tokens: Callable[[], int]) -> Iterator[Piece]:
+        """In the order of admission; see `rsm_fast.packing.Source`."""
+        for rows in self._ranked.blocks(most_tokens):
+            records = self._reader.pieces(self._ns, self._ranked.keys[rows].tolist())
             for row, record in zip(rows.tolist(), records, strict=True):
-                yield self._piece(record, row, float(ranked.scores[row]), recount)
+                yield self._piece(record, row)
 
-    def _counts_are_ours(self, reader: Reader, ns: int) -> bool:
-        return bool(reader.namespace_by_id(ns).settings.get("counter") == self._core.counter.name)
-
-    def _piece(self, record: PieceRecord, row: int, score: float, recount: bool) -> Piece:
+    def _piece(self, record: PieceRecord, row: int) -> Piece:
         counts: Sequence[int]
-        if recount:
+        if self._recount:
             lines = [line for part in record.parts for line in part.text.split("\n")]
-            counts = self._core.counter.count_lines(lines)
+            counts = self._counter.count_lines(lines)
         else:
             stored = array("I")
             stored.frombytes(record.line_tokens)
@@ -397,7 +419,7 @@ class ReadPath:
             atom=record.atom,
             session=record.session,
             instant=Instant(record.micros, record.offset_minutes),
-            score=score,
+            score=float(self._ranked.scores[row]),
             step=record.step,
         )
 

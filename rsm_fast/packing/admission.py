@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from rsm_fast.packing.fold import Seen, TurnLines
 from rsm_fast.packing.layout import Entry, Frame, Layout, LayoutName
-from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece
+from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece, Source
 from rsm_fast.packing.render import Rendering
 from rsm_fast.packing.templates import MARKDOWN, TemplateLike, get_template
 from rsm_fast.tokens import TokenCounter, WordPieceCounter
@@ -29,7 +30,7 @@ _Key: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def fill(
-    pieces: Iterable[Piece],
+    pieces: Iterable[Piece] | Source,
     *,
     budget: int,
     counter: TokenCounter,
@@ -47,8 +48,9 @@ def fill(
 
     Parameters
     ----------
-    pieces : iterable of Piece
-        Candidates in the order of admission; taken one by one, and no more than needed.
+    pieces : iterable of Piece, or Source
+        Candidates in the order of admission; taken one by one, and no more than needed. A
+        `Source` is told meanwhile which are too long to be worth reading.
     budget : int
         Cap on the tokens of the whole text, 0 or more.
     counter : TokenCounter
@@ -70,7 +72,7 @@ def fill(
     """
     frame = Frame(get_template(template), counter)
     filler = _Filler(frame, layout, budget, fold=fold, explain=explain)
-    filler.admit(pieces)
+    filler.admit(pieces.pieces(filler.most_tokens) if isinstance(pieces, Source) else pieces)
     return filler.result(*filler.write())
 
 
@@ -102,6 +104,13 @@ class _Filler:
     def used(self) -> int:
         """Tokens in use beside the notice, as far as known before rendering."""
         return self.layout.tokens - self.believed + self.correction
+
+    def most_tokens(self) -> int:
+        """Tokens of text above which a piece gets no closer look."""
+        room = self.room - self.used
+        if self.explain:
+            return sys.maxsize
+        return int(_FOLDED * room) if self.fold and self.believed else room
 
     def admit(self, pieces: Iterable[Piece]) -> None:
         """Take pieces until they end or nothing has fitted for a long time."""
