@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _PIPE_CLOSED
         except BaseException as error:
             if _was_interrupted(error):
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # leave in peace if pressed again
                 remark("rsm-fast: interrupted; what was stored is whole, run the command again")
                 return _INTERRUPTED
             if isinstance(error, RSMError):

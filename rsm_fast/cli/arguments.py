@@ -57,6 +57,9 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str, **_: Any) -> None:
         super().__init__(prog, max_help_position=30, width=HELP_WIDTH)
+        # Help texts begin in one column: what is derived from the longest name instead differs
+        # between Python 3.12 and 3.13.
+        self._action_max_length = HELP_WIDTH
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         names = ", ".join(action.option_strings)
