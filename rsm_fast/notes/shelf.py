@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.errors import NotFoundError
+from rsm_fast.errors import NotFoundError, StoreLockedError
 from rsm_fast.notes.state import NoteState, space_of
 from rsm_fast.store import Reader, Writer
 from rsm_fast.store.notes import Description, NoteReader, NoteWriter
@@ -126,34 +127,32 @@ class Shelf:
         return state
 
     def _embed_stale(self) -> None:
-        """Make the vectors that are missing: after an undo, a deletion, another embedder."""
-        with self._core.lock, self._core.store.read() as reader:
-            state = self._caught_up(reader)
-            stale = sorted(state.stale)
-            if not stale:
+        """Make the vectors that are missing: after an undo, a deletion, another embedder.
+
+        They are kept if the store can be written now; else the next reader makes them again.
+        """
+        with self._core.lock:
+            with self._core.store.read() as reader:
+                state = self._caught_up(reader)
+                stale = sorted(state.stale)
+                if not stale:
+                    return
+                notes = NoteReader(reader).notes(state.ns, stale)
+                texts = {turn.pk: turn.text for turn in reader.turns(state.ns, stale)}
+            space, vectors = self.embedded(
+                [embedded_text(texts[note.turn], note.description) for note in notes]
+            )
+            state.put_vectors([note.turn for note in notes], vectors)
+            if self._core.store.read_only:
                 return
-            notes = NoteReader(reader).notes(state.ns, stale)
-            texts = {turn.pk: turn.text for turn in reader.turns(state.ns, stale)}
-        space, vectors = self.embedded(
-            [embedded_text(texts[note.turn], note.description) for note in notes]
-        )
-        turns = [note.turn for note in notes]
-        if self._core.store.read_only:
-            with self._core.lock:
-                state.put_vectors(turns, vectors)
-            return
-        made = {
-            note.turn: (note, vector.astype("<f4").tobytes())
-            for note, vector in zip(notes, vectors, strict=True)
-        }
-        with self.writing() as (writer, ns):
-            writer_notes = NoteWriter(writer)
-            same = [
-                (note.turn, made[note.turn][1])
-                for note in writer_notes.notes(ns, turns)
-                if note == made[note.turn][0]
-            ]
-            writer_notes.set_vectors(ns, space, same)
+            made = {
+                note: vector.astype("<f4").tobytes()
+                for note, vector in zip(notes, vectors, strict=True)
+            }
+            with contextlib.suppress(StoreLockedError), self.writing() as (writer, ns):
+                table = NoteWriter(writer)
+                standing = table.notes(ns, stale)
+                table.set_vectors(ns, space, [(n.turn, made[n]) for n in standing if n in made])
 
 
 def _fitting(text: str, embedder: Embedder) -> str:

@@ -278,6 +278,16 @@ def test_another_embedder_gives_notes_new_vectors(make, standin, turns, tmp_path
     assert spaces == {reopened._shelf.embedded([])[0]}
 
 
+def test_reading_needs_no_write_lock(make, standin, turns, tmp_path) -> None:
+    path = tmp_path / "notes.rsm"
+    notes = make(standin, path, timeout=0.05)
+    notes.add_many(turns)
+    notes.undo("t1")  # leaves it without a vector
+    with Memory.open(path, embedder="hashing") as other, other._core.store.write():
+        assert {hit.note.id for hit in notes.search("flight to Lisbon", k=6)} >= {"t1"}
+    assert {hit.note.id for hit in notes.search("flight to Lisbon", k=6)} >= {"t1"}
+
+
 def test_an_existing_memory_gets_its_notes_later(standin, turns) -> None:
     with Memory(embedder="hashing") as memory:
         memory.add_many(turns)
