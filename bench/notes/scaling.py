@@ -247,8 +247,8 @@ def tables(result: dict[str, Any]) -> str:
     lines = [
         f"Measured by `python -m bench.notes.scaling --write` on {result['machine']}, one thread; "
         f"{result['versions']}. {result['dim']} dimensions, k = {K}, {result['queries']} questions "
-        f"of RealMem. Times are processor times; a query's is the best of {_ROUNDS} rounds, and the "
-        "table has the mean (ChromaDB, which works in threads of its own: elapsed time). "
+        f"of RealMem. Times are processor times: of each query the best of {_ROUNDS} rounds, "
+        "and their mean (ChromaDB, which works in threads of its own: elapsed time). "
         f"Graphs: the least effort that reaches a recall of {WANTED}. Vectors: MiniLM embeddings "
         f"of RealMem, from {result['real']:,} on noisy copies of them.",
         "",
