@@ -143,7 +143,11 @@ _PICTURES: dict[str, Callable[[Results, Any], None]] = {
 
 
 def _present(results: Results) -> list[str]:
-    return [name for name in _SHOWN if name in PEERS and results.rows.get(name)]
+    return [
+        name
+        for name in _SHOWN
+        if name in PEERS and results.rows.get(name) and results.is_complete(name)
+    ]
 
 
 def _legend(axes: Any) -> None:

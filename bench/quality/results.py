@@ -92,6 +92,14 @@ class Results:
         """Budgets that the headlines average: all above 1,000 tokens, or all there are."""
         return [budget for budget in self.budgets if budget > 1000] or self.budgets
 
+    def is_complete(self, system: str) -> bool:
+        """Whether the system was run on every stream that any system was run on."""
+
+        def streams(name: str) -> set[tuple[str, str]]:
+            return {(unit["dataset"], unit["stream"]) for unit in self.units[name]}
+
+        return streams(system) == set().union(*map(streams, list(self.units)))
+
     def mean(self, system: str, measure: str, budget: int, keep: Filter) -> float:
         """Mean of a measure in percent; NaN without any question."""
         values = [

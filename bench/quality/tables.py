@@ -289,7 +289,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
 
 
 def _present(results: Results, names: Iterable[str]) -> list[str]:
-    return [name for name in names if results.rows.get(name)]
+    """Those of the systems that were run on everything."""
+    return [name for name in names if results.rows.get(name) and results.is_complete(name)]
 
 
 def _headlines(results: Results, system: str) -> list[str]:
