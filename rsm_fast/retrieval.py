@@ -68,12 +68,12 @@ class HybridSettings:
     """
 
     dense: float = 1.0
-    lexical: float = 0.5
+    lexical: float = 0.65
     window: int = 4
     smoothing: float = 0.25
     dense_floor: float = 0.1
     lexical_floor: float = 0.2
-    length_power: float = 0.15
+    length_power: float = 0.18
     length_offset: float = 8.0
     labelled_share: float = 0.8
     longest_range: int = 32
