@@ -342,7 +342,8 @@ def report(results: dict[str, Any], chosen: Sequence[Case]) -> str:
     lines += [
         "",
         "Latency of one text in CPU milliseconds by its tokens, best of all runs (wall-clock p50 / "
-        "p99 at 128 beside it); bulk of RealMem turns; memory in MB; process start to first vector in CPU seconds.",
+        "p99 at 128 beside it); bulk of RealMem turns; memory in MB; process start to first vector "
+        "in CPU seconds.",
         "",
         f"| library, file | {header} | p50 / p99 | turns per CPU s | RSS | peak | start |",
         "|---|" + "---|" * (len(SIZES) + 5),
