@@ -43,7 +43,7 @@ WANTED = 0.99
 _QUERIES = 100
 _ROUNDS = 5
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "notes.md"
-_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "notes_scaling.json"
+_RESULTS = Path(__file__).resolve().parents[2] / "build" / "notes" / "scaling.json"
 
 
 @dataclass(frozen=True)
