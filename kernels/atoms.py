@@ -37,7 +37,6 @@ __all__ = [
     "brand_update_",
     "chain_rows_",
     "join_",
-    "leave_",
     "load_row_",
     "rebuild_atom_",
     "rebuild_atoms_",
@@ -573,56 +572,6 @@ def attach_(
         a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis, strength
     )
     join_(members, links, row, atoms, slot, rotation)
-
-
-@kernel(f"int64({CODES}, int32[:, ::1], int64, {ATOMS}, float32[:, ::1])")
-def leave_(
-    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, links: I32, row: Int,
-    a_vec: F32, a_code: I8, a_fit: F32, a_head: I8, a_head_fit: F32, a_limits: F64, total: F64,
-    a_links: I32, alive: U8, basis: F32, strength: F64, rotation: F32,
-) -> Int:  # fmt: skip
-    """Take a member out of its atom, whose statistics are then those of the others.
-
-    Parameters
-    ----------
-    vec, code, fit, head, head_fit, limits, links
-        The members.
-    row : int
-        The member.
-    a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis, strength
-        The atoms, see `Atoms`.
-    rotation : float32[128, d] or float32[0, d]
-
-    Returns
-    -------
-    int
-        The slot that it left, -1 if it was in none.
-    """
-    members = Codes(vec, code, fit, head, head_fit, limits)
-    atoms = Atoms(
-        a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis, strength
-    )
-    slot = np.int64(links[row, SLOT])
-    if slot < 0:
-        return slot
-    chain = a_links[slot]
-    before = np.int64(-1)
-    here = np.int64(chain[FIRST])
-    while here != row:
-        before = here
-        here = np.int64(links[here, MATE])
-    after = links[row, MATE]
-    if before < 0:
-        chain[FIRST] = after
-    else:
-        links[before, MATE] = after
-    if after < 0:
-        chain[LAST] = before
-    links[row, SLOT] = -1
-    links[row, MATE] = -1
-    chain[COUNT] -= 1
-    rebuild_atom_(members, links, atoms, slot, rotation)
-    return slot
 
 
 @kernel(f"void({CODES}, int32[:, ::1], int64, {ATOMS}, int64, float32[:, ::1])")

@@ -19,13 +19,13 @@ from rsm_fast.kernels.atoms import (
     Atoms,
     attach_,
     chain_rows_,
-    leave_,
+    rebuild_atom_,
     rebuild_atoms_,
     refresh_atom_,
 )
 from rsm_fast.kernels.gate import CENTROID, MAX_MEMBER, NEAREST_MEAN, assign_rows_
 from rsm_fast.kernels.quantize import centre_rows_
-from rsm_fast.kernels.rows import COUNT, FIRST, SLOT, STALE
+from rsm_fast.kernels.rows import COUNT, FIRST, LAST, MATE, SLOT, STALE
 
 __all__ = ["Calibration", "Clusterer", "GateSettings", "TauCalibrator"]
 
@@ -205,6 +205,7 @@ class Clusterer:
         arena.gated[: arena.n] = 0
         arena.links[: arena.n] = -1
         self.slots = 0
+        self._left: set[int] = set()  # slots whose statistics still count rows that left
         self.epoch += 1
         self._slot_of: dict[int, int] = {}
         width = arena.table.width
@@ -288,6 +289,7 @@ class Clusterer:
 
     def members(self, atom: int) -> I32:
         """Rows of an atom's members, in order of arrival."""
+        self.settle()
         chain = self._links.array[self.slot(atom)]
         rows = np.empty(int(chain[COUNT]), np.int32)
         chain_rows_(self.arena.links, int(chain[FIRST]), rows)
@@ -295,6 +297,7 @@ class Clusterer:
 
     def mean(self, atom: int) -> F32:
         """(dim,) float32, the normalised sum of an atom's members."""
+        self.settle()
         return self.means.columns.vec[self.slot(atom), : self.arena.dim].copy()
 
     def basis(self, atom: int) -> F32:
@@ -302,6 +305,7 @@ class Clusterer:
 
         The first is the first singular vector of the member matrix, turned towards the mean.
         """
+        self.settle()
         slot = self.slot(atom)
         self._refresh(slot)
         return self._basis.array[slot, :, : self.arena.dim].copy()
@@ -313,16 +317,33 @@ class Clusterer:
 
     def refresh_bases(self) -> None:
         """Bring every basis that follows its members only roughly to the residual bound."""
+        self.settle()
         for slot in np.flatnonzero(self._links.array[: self.slots, STALE]).tolist():
             self._refresh(slot)
 
-    def follow_rotation(self) -> None:
-        """Use the arena's rotation for the means too."""
-        rotation = self.arena.table.rotation
+    def settle(self) -> None:
+        """Bring the means up to date with the rows that left and with the arena's rotation.
+
+        Whoever reads the tables calls this first. A row that leaves only notes its atom, so
+        that a thousand rows that leave one atom cost one rebuilding of it.
+        """
+        arena = self.arena
+        rotation = arena.table.rotation
         if len(rotation) and self.means.rotation is not rotation:
             self.atoms = None
             self.means.set_rotation(rotation, self.slots)
             self._gather()
+        if not self._left:
+            return
+        assert self.atoms is not None
+        slots = arena.links[: arena.n, SLOT]
+        for slot in sorted(self._left):
+            rows = np.flatnonzero(slots == slot)
+            ends = (rows[0], rows[-1]) if len(rows) else (-1, -1)
+            self._links.array[slot, [FIRST, LAST]] = ends
+            arena.links[rows, MATE] = np.append(rows[1:], -1)[: len(rows)]
+            rebuild_atom_(arena.table.columns, arena.links, self.atoms, slot, rotation)
+        self._left.clear()
 
     def _refresh(self, slot: int) -> None:
         chain = self._links.array[slot]
@@ -404,7 +425,7 @@ class Clusterer:
 
     def _gate(self, rows: I64, slots: I64, scores: F64) -> None:
         """Let the kernel decide and merge; there is room for a new atom each."""
-        self.follow_rotation()
+        self.settle()
         arena = self.arena
         assert self.atoms is not None
         self.slots = assign_rows_(
@@ -425,7 +446,7 @@ class Clusterer:
         """
         self._check(rows_array([row]), tau_needed=False)
         arena = self.arena
-        self.follow_rotation()
+        self.settle()
         slot = self._slot_of.get(atom)
         if slot is None:
             if self.slots and atom <= self._numbers.array[self.slots - 1]:
@@ -466,13 +487,15 @@ class Clusterer:
         arena = self.arena
         if not 0 <= row < arena.n or arena.atom[row] < 0:
             raise InvalidInputError(f"row: expected one that is in an atom, got {row}")
-        self.follow_rotation()
-        assert self.atoms is not None
-        slot = leave_(*arena.table.columns, arena.links, row, *self.atoms, arena.table.rotation)
+        slot = int(arena.links[row, SLOT])
+        arena.links[row] = -1
         arena.gated[row] = 0
         arena.atom[row] = -1
-        if not self._alive.array[slot]:
+        self._links.array[slot, COUNT] -= 1
+        if not self._links.array[slot, COUNT]:
+            self._alive.array[slot] = 0
             del self._slot_of[int(self._numbers.array[slot])]
+        self._left.add(slot)
         self._touch(slot)
 
     def restore(self, rows: npt.ArrayLike, atoms: npt.ArrayLike, next_atom: int) -> None:
@@ -515,7 +538,7 @@ class Clusterer:
         arena.atom[wanted] = numbers
         arena.gated[wanted] = 1
         arena.links[wanted, SLOT] = slots
-        self.follow_rotation()
+        self.settle()
         assert self.atoms is not None
         rebuild_atoms_(
             *arena.table.columns, arena.links, arena.n, *self.atoms, self.slots,

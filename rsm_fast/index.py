@@ -102,6 +102,7 @@ class AtomIndex:
 
     def _mirror(self) -> None:
         clusterer = self.clusterer
+        clusterer.settle()
         if self.route == "singular-vector":
             clusterer.refresh_bases()
         if self._epoch != clusterer.epoch:
@@ -210,7 +211,7 @@ def top_atoms(
     arena = clusterer.arena
     x = _padded_query(query, arena.dim, arena.table.width)
     mask = _slot_mask(clusterer, eligible_atoms)
-    clusterer.follow_rotation()
+    clusterer.settle()
     slots, scores = _top(clusterer.means, clusterer.slots, x, k, mask)
     return clusterer.numbers[slots], scores
 

@@ -136,7 +136,7 @@ class Atoms:
     """Plain lists and a matrix of means; decides and merges by the definition.
 
     Twin of `gate.best_member_`, `gate.member_above`, `gate.choose_`, `gate.assign_rows_`,
-    `atoms.join_`, `atoms.attach_`, `atoms.leave_`, `atoms.rebuild_atom_`,
+    `atoms.join_`, `atoms.attach_`, `atoms.rebuild_atom_`,
     `atoms.rebuild_atoms_`, `atoms.chain_rows_` and `atoms.load_row_`.
     """
 
