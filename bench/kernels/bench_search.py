@@ -16,7 +16,7 @@ from rsm_fast.index import top_members
 FULL = os.environ.get("RSM_FAST_BENCH_FULL") == "1"
 SIZES = [1000, 10_000, 100_000] + [1_000_000] * FULL
 OPERATIONS = {"gate, k = 1, tau 0.7": (1, 0.7), "top 10": (10, -np.inf), "top 64": (64, -np.inf)}
-ROUNDS = {1000: 500, 10_000: 300, 100_000: 100, 1_000_000: 25}
+ROUNDS = {1000: 300, 10_000: 150, 100_000: 40, 1_000_000: 20}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -124,7 +124,7 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         for r in result["head scan"]
     ]
     starts = [
-        [r["what"], f"{1e3 * r['inside']:.0f}", f"{1e3 * r['whole']:.0f}"]
+        [r["what"], f"{1e3 * r['cpu']:.0f}", f"{1e3 * r['wall']:.0f}"]
         for r in result["cold starts"]
     ]
     return {
@@ -142,7 +142,7 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         "limits": _table(["working set", "GB/s, best", "median"], limits)
         + "\n\n"
         + _table(["members", "head scan, GB/s, best", "median"], scans),
-        "cold": _table(["state", "in the process, ms", "with interpreter, ms"], starts),
+        "cold": _table(["state", "CPU, ms", "elapsed after the interpreter's start, ms"], starts),
     }
 
 
