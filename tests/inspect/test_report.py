@@ -226,6 +226,19 @@ def test_an_embedder_that_is_gone_leaves_all_but_the_packs(tmp_path: Path) -> No
             examine(memory, queries=["tram"])
 
 
+def test_a_read_only_store_of_int8_vectors_with_an_open_chunk(tmp_path: Path) -> None:
+    store = tmp_path / "paper.rsm"
+    with Memory.open(store, embedder="hashing", preset="paper", dtype="int8") as memory:
+        memory.add_many(sample.turns()[:63])
+        before = store.read_bytes()
+        with Memory.open(store, read_only=True, preset="paper") as reader:
+            findings = examine(reader, queries=["cat"], budget=200)
+            assert findings.stats.chunks > findings.map.total > 0
+            assert len(findings.map.members) == findings.map.total
+            assert Page(render(findings)).open == []
+        assert store.read_bytes() == before, "looking changes nothing"
+
+
 def test_bad_arguments_are_refused(memory: Memory, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="members"):
         examine(memory, members=0)
