@@ -210,8 +210,8 @@ def main() -> None:
         "",
         f"`python -m bench.store --chunks {options.chunks}`, d = {DIM}, {len(TEXT)} characters a "
         f"turn; {platform.machine()}, Python {platform.python_version()}, SQLite "
-        f"{sqlite3.sqlite_version}; load average {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores. "
-        "Medians; opening and packing: best.",
+        f"{sqlite3.sqlite_version}; load average {os.getloadavg()[0]:.0f} on {os.cpu_count()} "
+        "cores. Medians; opening and packing: best.",
     ]
     text = "\n".join(lines)
     print(text)
