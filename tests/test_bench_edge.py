@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.edge import replace_table, texts
+from bench.edge import installed_bytes, needed, replace_table, texts
 
 PAGE = "before\n<!-- memory -->\n<!-- end -->\nafter\n"
 
@@ -51,3 +51,10 @@ def test_a_case_reports_what_it_took(repo_root: Path, tmp_path: Path) -> None:
     assert filled["peak"] >= filled["now"] > 1 << 20
     assert asked["derived"] > 256 and asked["file"] > 256
     assert 0.0 <= asked["idle"] < 1.0
+
+
+def test_an_extra_that_needs_nothing_new_adds_nothing() -> None:
+    core = needed(["numpy", "onnxruntime"])
+    assert "numpy" in core and needed(["numpy>=1"]) <= core
+    assert installed_bytes(core) > installed_bytes(["numpy"]) > 1 << 20
+    assert "pytest" not in needed(['pytest; python_version < "3"'])
