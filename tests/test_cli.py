@@ -236,20 +236,25 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path, chat: Path) -> Non
     leader, follower = pty.openpty()
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=follower)
     os.close(follower)
-    out, _ = process.communicate(timeout=120)
-    shown = b""
-    while True:
-        try:
-            block = os.read(leader, 65536)
-        except OSError:  # the other side is closed
-            break
-        if not block:
-            break
-        shown += block
-    os.close(leader)
+    shown = read_until_closed(leader)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and b"190 turns added" in out
     assert b"100%" in shown and b"190 turns" in shown
     assert program("ingest", path, str(chat)).stderr == ""
+
+
+def read_until_closed(terminal: int) -> bytes:
+    """What is written to a terminal until nobody has it open any more."""
+    shown = b""
+    while True:
+        try:
+            block = os.read(terminal, 65536)
+        except OSError:  # the other side is closed
+            block = b""
+        if not block:
+            os.close(terminal)
+            return shown
+        shown += block
 
 
 # --- pack, search, stats ---------------------------------------------------------------------
