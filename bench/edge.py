@@ -29,6 +29,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 IDLE_SECONDS = 2.0
+PROFILES = ("default", "edge")
 QUESTION = "What does Biscuit weigh, and when is the next appointment?"
 
 Result = dict[str, float]
@@ -142,7 +143,7 @@ def child(*words: str) -> Result:
     return result
 
 
-def measure(models: list[str], chunks: int) -> str:
+def measure(models: list[str], profiles: list[str], chunks: int) -> str:
     """The table of resident memory."""
     child("warm")
     base = child("imports")["peak"]
@@ -152,7 +153,7 @@ def measure(models: list[str], chunks: int) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for model in models:
-        for profile in ("default", "edge"):
+        for profile in profiles:
             with tempfile.TemporaryDirectory() as folder:
                 words = (str(Path(folder, "edge.rsm")), profile, model, str(chunks))
                 filled, asked = child("ingest", *words), child("ask", *words)
@@ -269,6 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chunks", type=int, default=10_000)
     parser.add_argument("--models", nargs="+", default=["hashing", "minilm"])
+    parser.add_argument("--profiles", nargs="+", default=list(PROFILES), choices=PROFILES)
     parser.add_argument("--sizes", action="store_true", help="installed sizes instead of memory")
     parser.add_argument("--write", type=Path, help="page to write the table into")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
@@ -285,7 +287,7 @@ def main(arguments: list[str] | None = None) -> int:
             result = run(Path(store), profile, model, int(count))
         print(json.dumps(result))
         return 0
-    table = sizes() if chosen.sizes else measure(chosen.models, chosen.chunks)
+    table = sizes() if chosen.sizes else measure(chosen.models, chosen.profiles, chosen.chunks)
     if chosen.write:
         replace_table(chosen.write, "sizes" if chosen.sizes else "memory", table)
     else:
