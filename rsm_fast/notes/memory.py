@@ -348,8 +348,7 @@ class NoteMemory:
         with self._shelf.reading() as (reader, ns):
             if ns is None:
                 return []
-            pending = NoteReader(reader).pending(ns)
+            among = None
             if ids is not None:
-                asked = {turn.pk for turn in reader.turns_by_id(ns, list(ids)).values()}
-                pending = [pk for pk in pending if pk in asked]
-        return pending[:limit]
+                among = [turn.pk for turn in reader.turns_by_id(ns, list(ids)).values()]
+            return NoteReader(reader).pending(ns, among)[:limit]

@@ -69,9 +69,8 @@ class NoteState:
         else:
             for note in notes.changed_since(self.ns, self.generation):
                 self._apply(note)
-        keys = notes.keys(self.ns)
-        if len(keys) != len(self._rows):
-            for turn in set(self._rows).difference(keys):
+        if notes.count(self.ns) != len(self._rows):
+            for turn in set(self._rows).difference(notes.keys(self.ns)):
                 self._arena.remove(self._rows.pop(turn))
                 self.stale.discard(turn)
         self.generation = generation

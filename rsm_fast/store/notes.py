@@ -46,6 +46,7 @@ NOTE_COLUMNS: Final = (
     "n.text_digest, n.changed, n.space, n.vector, n.crc"
 )
 EVOLUTION_COLUMNS: Final = "e.id, e.turn, e.cause, e.micros, e.before, e.after, e.undone, e.crc"
+_KEYS: Final = "notes INDEXED BY notes_changed"  # which is small: rows hold vectors
 _NOTES: Final = f"SELECT {NOTE_COLUMNS} FROM notes n "
 _EVOLUTIONS: Final = f"SELECT {EVOLUTION_COLUMNS} FROM note_evolutions e "
 
@@ -147,14 +148,20 @@ class NoteReader:
 
     def keys(self, ns: int) -> list[int]:
         """Pks of the turns that have a note, ascending."""
-        sql = "SELECT turn FROM notes WHERE turn BETWEEN ? AND ? ORDER BY turn"
+        sql = f"SELECT turn FROM {_KEYS} WHERE turn BETWEEN ? AND ? ORDER BY turn"
         return [pk for (pk,) in self._reader._all(sql, (first_pk(ns), last_pk(ns)))]
+
+    def count(self, ns: int) -> int:
+        """How many notes there are."""
+        sql = f"SELECT count(*) FROM {_KEYS} WHERE turn BETWEEN ? AND ?"
+        (count,) = self._reader._one(sql, (first_pk(ns), last_pk(ns))) or (0,)
+        return int(count)
 
     def counts(self, ns: int) -> dict[str, int]:
         """How many notes, pending turns, links and evolutions there are."""
         bounds: Params = {"low": first_pk(ns), "high": last_pk(ns), "done": LINKED}
         row = self._reader._one(
-            "SELECT (SELECT count(*) FROM notes WHERE turn BETWEEN :low AND :high), "
+            f"SELECT (SELECT count(*) FROM {_KEYS} WHERE turn BETWEEN :low AND :high), "
             "(SELECT count(*) FROM turns t LEFT JOIN notes n ON n.turn = t.pk "
             " WHERE t.pk BETWEEN :low AND :high AND coalesce(n.stage, -1) < :done), "
             "(SELECT count(*) FROM note_links WHERE turn BETWEEN :low AND :high), "
@@ -165,8 +172,12 @@ class NoteReader:
         assert row is not None
         return dict(zip(("notes", "pending", "links", "evolutions"), row, strict=True))
 
-    def pending(self, ns: int) -> list[int]:
-        """Pks of the turns without a finished note, in arrival order."""
+    def pending(self, ns: int, among: Sequence[int] | None = None) -> list[int]:
+        """Pks of the turns without a finished note, in arrival order; of some, or of all."""
+        if among is not None:
+            select = "SELECT turn, stage FROM notes "
+            stages = dict(self._reader._by_pk(select, "turn", ns, among))
+            return sorted({pk for pk in among if stages.get(pk, KEPT) < LINKED})
         sql = (
             "SELECT t.pk FROM turns t LEFT JOIN notes n ON n.turn = t.pk "
             "WHERE t.pk BETWEEN ? AND ? AND coalesce(n.stage, -1) < ? ORDER BY t.pk"
