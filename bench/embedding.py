@@ -55,7 +55,6 @@ class Case:
     model: str
     ours: bool
     options: tuple[tuple[str, Any], ...] = ()
-    share: int = 1  # of the bulk texts, one in so many (slow peers)
 
 
 def cases(same: Path) -> list[Case]:
@@ -72,8 +71,8 @@ def cases(same: Path) -> list[Case]:
         Case("fe-fp32", "fastembed, fp32 file", "fastembed", fp32, False),
         Case("fe-fp32-1", "same, batch_size=1", "fastembed", fp32, False, one),
         Case("ours-packaged", "rsm_fast, packaged weight-only file", "rsm_fast", "minilm", True),
-        Case("st", "sentence-transformers fp32", "sentence_transformers", torch, False, (), 2),
-        Case("st-1", "same, batch_size=1", "sentence_transformers", torch, False, one, 2),
+        Case("st", "sentence-transformers fp32", "sentence_transformers", torch, False),
+        Case("st-1", "same, batch_size=1", "sentence_transformers", torch, False, one),
         Case("static", "rsm_fast, static table", "rsm_fast", "minilm-static", True),
     ]
 
@@ -135,9 +134,8 @@ def speeds(
     best: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for case in chosen * rounds:
-            own = {**texts, "bulk": texts["bulk"][:: case.share]}
             path = Path(folder, "texts.json")
-            path.write_text(json.dumps(own))
+            path.write_text(json.dumps(texts))
             interpreter = sys.executable if case.ours else peers
             options = json.dumps(dict(case.options))
             start = time.perf_counter()
@@ -396,7 +394,7 @@ def conditions(rounds: int, bulk: int) -> str:
     return (
         f"Measured on {model} ({os.cpu_count()} CPUs; {flags}), Python "
         f"{platform.python_version()}, {versions}; one thread, {rounds} rounds in turn, bulk of "
-        f"{bulk} RealMem turns (slow peers: a part of them); load {os.getloadavg()[0]:.0f} at the "
+        f"{bulk} RealMem turns; load {os.getloadavg()[0]:.0f} at the "
         "end. Command: `python -m bench.embedding`."
     )
 
