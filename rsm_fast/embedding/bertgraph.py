@@ -36,7 +36,7 @@ _FLOAT_TYPE: Final = int(TensorProto.FLOAT)
 
 # Products whose input is smoothed before it is quantised (the three of attention share
 # one), and how far (Xiao et al. 2023, "SmoothQuant", equation 4): on the golden texts the
-# mean cosine rises from 0.992 to 0.996 and the 5th percentile from 0.977 to 0.992, for four
+# mean cosine rises from 0.992 to 0.996 and the 5th percentile from 0.977 to 0.992, for three
 # elementwise products a layer; smoothing the attention's output as well gains nothing.
 _SMOOTHED: Final = ((_QUERY, _KEY, _VALUE), (_UP,), (_DOWN,))
 _SMOOTHING: Final = 0.7
