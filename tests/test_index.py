@@ -197,6 +197,7 @@ for query in near(9, 10):
 """
 
 
+@pytest.mark.timeout(1200)  # compiles for another target
 def test_f10_generic_faiss_and_kernels_agree_with_the_full_cpu(repo_root) -> None:
     def run(**environment):
         path = os.pathsep.join([str(repo_root), str(repo_root / "tests")])
