@@ -41,13 +41,21 @@ def test_one_persona(data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("packaged_minilm")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_every_persona(data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for file in personas(data_dir):
         folder = tmp_path / file.stem
         folder.mkdir()
-        ingest_and_pack(file, folder, "minilm", capsys)
+        ingest_and_pack(file, folder, "hashing", capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("packaged_minilm")
+@pytest.mark.timeout(1800)
+def test_one_persona_with_the_packaged_model(
+    data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ingest_and_pack(min(personas(data_dir)), tmp_path, "minilm", capsys)
 
 
 def personas(data_dir: Path) -> list[Path]:
