@@ -76,8 +76,12 @@ def test_wheel_holds_every_module_and_nothing_else(repo_root: Path, built: Path)
     }
     expected |= {f"rsm_fast/kernels/{path.name}" for path in (repo_root / "kernels").glob("*.py")}
     assert expected <= names
-    assert "rsm_fast/py.typed" in names
-    assert any(name.startswith("rsm_fast/sample/") and name.endswith(".jsonl") for name in names)
+    data = {
+        path.relative_to(repo_root).as_posix()
+        for path in (repo_root / "rsm_fast").rglob("*.*")
+        if path.suffix not in (".py", ".pyc") and "kernels" not in path.parts
+    }
+    assert {"rsm_fast/py.typed", "rsm_fast/sample/conversation.jsonl"} <= data <= names
     assert not any(name.endswith((".nbi", ".nbc", ".pyc")) for name in names)
 
 
