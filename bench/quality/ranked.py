@@ -59,7 +59,8 @@ class Columns:
         self.counter = counter
         self.chunk_turns = chunk_turns
         self.pieces: list[Piece] = []
-        self.vectors: F32 = np.empty((0, embedder.dim), np.float32)
+        self._vectors: F32 = np.empty((0, embedder.dim), np.float32)
+        self._unembedded: list[str] = []
         self.lexical = LexicalIndex()
         self.session: list[str] = []
         self._written = 0
@@ -68,6 +69,15 @@ class Columns:
     def n(self) -> int:
         """Number of chunks."""
         return len(self.pieces)
+
+    @property
+    def vectors(self) -> F32:
+        """(n, d) float32, embedded at the first look: not every system needs them."""
+        if self._unembedded:
+            new = self.embedder.embed_passages(self._unembedded)
+            self._vectors = np.concatenate((self._vectors, new))
+            self._unembedded = []
+        return self._vectors
 
     def write(self, turns: Sequence[Turn]) -> range:
         """Add turns; gives the rows of the new chunks."""
@@ -82,8 +92,7 @@ class Columns:
             if len(group) == self.chunk_turns:
                 del growing[turn.session]
         texts = [_text(group) for group in groups]
-        vectors = self.embedder.embed_passages(texts)
-        self.vectors = np.concatenate((self.vectors, vectors))
+        self._unembedded += texts
         for row, (group, text) in enumerate(zip(groups, texts, strict=True), first):
             instant = self._instant(group[0])
             self.lexical.append(row, [*analyse(text), *date_terms(instant)])
