@@ -228,11 +228,16 @@ def _questions() -> list[str]:
 
 
 def _embedded(texts: Sequence[str]) -> tuple[F32, Floor]:
-    """Vectors of questions, and the least time that one took."""
+    """Vectors of questions, and the median processor time of one, all threads together."""
     embedder = as_embedder(None)
-    queries = np.concatenate([embedder.embed_queries([text]) for text in texts])
-    seconds = min(_seconds(partial(embedder.embed_queries, [text]), 2) for text in texts[:20])
-    return queries, Floor(f"embedding one question ({embedder.name})", 1e6 * seconds)
+    embedder.embed_queries(["the first call loads the model"])
+    vectors, seconds = [], []
+    for text in texts:
+        begin = time.process_time()
+        vectors.append(embedder.embed_queries([text]))
+        seconds.append(time.process_time() - begin)
+    part = Floor(f"embedding one question ({embedder.name})", 1e6 * float(np.median(seconds)))
+    return np.concatenate(vectors), part
 
 
 # -- writing ----------------------------------------------------------------------------------
@@ -365,8 +370,7 @@ def _run(chosen: argparse.Namespace) -> dict[str, Any]:
     }
     if chosen.resume and chosen.out.exists():
         kept = json.loads(chosen.out.read_text("utf-8"))
-        result.update(rows=kept["rows"], notes=kept["notes"], floors=kept["floors"],
-                      bytes_per_us=kept["bytes_per_us"])  # fmt: skip
+        result.update(rows=kept["rows"], notes=kept["notes"])
     done = {(row["engine"], row["n"]) for row in result["rows"]}
     for n in sizes:
         vectors = noisy_copies(real, n)
