@@ -165,11 +165,11 @@ def measure(models: list[str], profiles: list[str], chunks: int) -> str:
                 f"| {100 * asked['idle']:.1f} % |"
             )
             print(lines[-1], file=sys.stderr, flush=True)
-    command = f"python -m bench.edge --chunks {chunks} --models {' '.join(models)}"
     lines += [
         "",
         f"{chunks:,} chunks of about 110 characters; the imports of numba, faiss, onnxruntime and "
-        f"tokenizers alone take {base / MIB:,.0f} MiB of it. `{command}`; one CPU of "
+        f"tokenizers alone take {base / MIB:,.0f} MiB of it. `python -m bench.edge`, a model at a time "
+        f"or all at once (`--models`, `--profiles`); one CPU of "
         f"{platform.machine()}, Python {platform.python_version()}.",
     ]
     return "\n".join(lines)
