@@ -168,8 +168,8 @@ def measure(models: list[str], profiles: list[str], chunks: int) -> str:
     lines += [
         "",
         f"{chunks:,} chunks of about 110 characters; the imports of numba, faiss, onnxruntime and "
-        f"tokenizers alone take {base / MIB:,.0f} MiB of it. `python -m bench.edge`, a model at a time "
-        f"or all at once (`--models`, `--profiles`); one CPU of "
+        f"tokenizers alone take {base / MIB:,.0f} MiB of it. `python -m bench.edge`, a model at a "
+        "time or all at once (`--models`, `--profiles`); one CPU of "
         f"{platform.machine()}, Python {platform.python_version()}.",
     ]
     return "\n".join(lines)
