@@ -142,7 +142,8 @@ class Memory:
         cls,
         path: str | Path,
         *,
-        synchronous: Literal["FULL", "NORMAL"] = "FULL",
+        profile: Literal["default", "edge"] = "default",
+        synchronous: Literal["FULL", "NORMAL"] | None = None,
         timeout: float = 5.0,
         read_only: bool = False,
         **options: Any,
@@ -153,8 +154,13 @@ class Memory:
         ----------
         path : str or Path
             The SQLite file.
-        synchronous : {"FULL", "NORMAL"}
+        profile : {"default", "edge"}
+            ``"edge"`` is for small machines: ``synchronous="NORMAL"``, int8 vectors for a new
+            namespace, ``vectors="disk"`` for one that has float vectors. What is given beside
+            it wins.
+        synchronous : {"FULL", "NORMAL"} or None
             FULL survives a power cut; NORMAL may then lose the last writes, never mix states.
+            None: as the profile says, FULL by default.
         timeout : float
             Seconds to wait for another writer.
         read_only : bool
@@ -169,8 +175,17 @@ class Memory:
         EmbedderMismatchError
             If ``embedder`` differs from the one that the namespace was made with.
         """
-        store = Store.open(path, synchronous=synchronous, timeout=timeout, read_only=read_only)
+        checked_choice(profile, Literal["default", "edge"], where="profile")
+        edge = profile == "edge"
+        store = Store.open(
+            path,
+            synchronous=synchronous or ("NORMAL" if edge else "FULL"),
+            timeout=timeout,
+            read_only=read_only,
+        )
         try:
+            if edge:
+                options = {**_edge_options(store, options), **options}
             return cls(**options, _store=store)
         except BaseException:
             store.close()
@@ -578,3 +593,10 @@ class Memory:
 
         chosen = self._preset if preset is None else get_preset(preset)
         return Request(query, chosen, where, as_of, superseded)
+
+
+def _edge_options(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``profile="edge"`` adds; the kind of vectors of a namespace that exists is settled."""
+    with store.read() as reader:
+        known = reader.namespace(options.get("namespace", DEFAULT_NAMESPACE)) is not None
+    return {"vectors": "disk"} if known else {"vectors": "disk", "dtype": "int8"}

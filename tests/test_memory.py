@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rsm_fast import Memory, Turn
+from rsm_fast import Memory, Turn, sample
 from rsm_fast.errors import (
     BudgetError,
     CalibrationError,
@@ -904,3 +904,24 @@ def test_float_vectors_may_lie_on_disk(tmp_path: Path) -> None:
         assert {path.name for path in tmp_path.iterdir()} <= {
             "agent.rsm", "agent.rsm-wal", "agent.rsm-shm", "agent.rsm-lock",
         }  # fmt: skip
+
+
+def test_edge_profile_keeps_int8_and_takes_what_is_there(tmp_path: Path) -> None:
+    new, old = tmp_path / "new.rsm", tmp_path / "old.rsm"
+    with Memory.open(old, embedder="hashing") as memory:
+        memory.add_many(sample.turns())
+        whole = memory.stats().bytes
+    with Memory.open(new, embedder="hashing", profile="edge") as memory:
+        memory.add_many(sample.turns())
+        assert memory.stats().settings["dtype"] == "int8"
+        assert memory.stats().bytes < 0.7 * whole
+    with Memory.open(new, profile="edge") as memory:
+        assert "Biscuit" in memory.pack("What does Biscuit weigh?", budget=200).text
+    with Memory.open(old, profile="edge") as memory:
+        assert memory.stats().settings["dtype"] == "float32"
+        assert memory.stats().bytes < 0.7 * whole
+    with Memory.open(tmp_path / "f.rsm", embedder="hashing", profile="edge", dtype="float32") as m:
+        m.add("x")
+        assert m.stats().settings["dtype"] == "float32"
+    with pytest.raises(InvalidInputError, match="profile"):
+        Memory.open(new, profile="tiny")  # type: ignore[arg-type]
