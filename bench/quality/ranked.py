@@ -274,12 +274,19 @@ class FusedRanks:
 
 
 def _text(group: Sequence[Turn]) -> str:
-    """What is embedded and indexed: as in `rsm_fast`, with the names of people who speak."""
-    if len(group) == 1 and group[0].role.lower() in _PLAIN_ROLES:
-        return group[0].text
+    """What is embedded and indexed: with the names of people who speak, and step numbers.
+
+    `rsm_fast` looks steps up instead; without the number in their documents its peers could
+    not find any, and the official harness has it there too.
+    """
+    texts = []
+    for turn in group:
+        step = step_label(turn.text, turn.metadata)
+        texts.append(turn.text if step < 0 else f"Step {step}\n{turn.text}")
     if len(group) == 1:
-        return f"{group[0].role}: {group[0].text}"
-    return chunk_text((turn.role, turn.text) for turn in group)
+        named = group[0].role.lower() not in _PLAIN_ROLES
+        return f"{group[0].role}: {texts[0]}" if named else texts[0]
+    return chunk_text((turn.role, text) for turn, text in zip(group, texts, strict=True))
 
 
 def _falling(score: npt.NDArray[np.floating]) -> I32:
