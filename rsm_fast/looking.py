@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from rsm_fast.core import Core
+from rsm_fast.instants import Instant
 from rsm_fast.state import NamespaceState
-from rsm_fast.types import MemoryStats
+from rsm_fast.store import TurnRecord
+from rsm_fast.types import MemoryStats, Turn
 from rsm_fast.writing import GIANT_ATOM_SHARE
 
-__all__ = ["memory_stats"]
+__all__ = ["memory_stats", "stored_turns"]
 
 _COPIES_SHARE = 0.3
 """A namespace with more than this share of byte-equal copies is reported."""
@@ -49,6 +55,33 @@ def memory_stats(core: Core) -> MemoryStats:
             warnings=tuple(_warnings(core, state)),
             settings={**state.settings.to_dict(), "token_counter": core.counter.name},
         )
+
+
+def stored_turns(
+    core: Core, *, ids: Sequence[str] | None, where: Mapping[str, Any] | None, last: int | None
+) -> list[Turn]:
+    """See `rsm_fast.memory.Memory.turns`; with ``ids``, those of them that exist."""
+    with core.store.read() as reader:
+        record = reader.namespace(core.key)
+        if record is None:
+            return []
+        if ids is not None:
+            found = reader.turns_by_id(record.id, ids)
+            return [_turn(found[name]) for name in ids if name in found]
+        keys = reader.matching_turns(record.id, where=where)
+        return [_turn(turn) for turn in reader.turns(record.id, keys if not last else keys[-last:])]
+
+
+def _turn(record: TurnRecord) -> Turn:
+    return Turn(
+        text=record.text,
+        role=record.role,
+        timestamp=Instant(record.micros, record.offset_minutes).isoformat(),
+        session=record.session,
+        id=record.id,
+        metadata=json.loads(record.metadata) if record.metadata else None,
+        ttl=None if record.expires_at is None else (record.expires_at - record.micros) / 1e6,
+    )
 
 
 def _warnings(core: Core, state: NamespaceState) -> list[str]:

@@ -499,6 +499,30 @@ class Memory:
 
         return memory_stats(self._core)
 
+    def get(self, id: str) -> Turn | None:  # noqa: A002
+        """The turn of an id, as it is stored; None if there is none."""
+        from rsm_fast.looking import stored_turns
+
+        return next(iter(stored_turns(self._core, ids=[id], where=None, last=None)), None)
+
+    def turns(
+        self, *, where: Mapping[str, Any] | None = None, last: int | None = None
+    ) -> list[Turn]:
+        """Turns as they are stored, in order of arrival.
+
+        Parameters
+        ----------
+        where : mapping or None
+            As in `search`; None: all turns.
+        last : int or None
+            Only so many of them, the newest.
+        """
+        from rsm_fast.looking import stored_turns
+
+        if last is not None and (isinstance(last, bool) or not isinstance(last, int) or last < 1):
+            raise InvalidInputError(f"last: expected a whole number, 1 or more, got {last!r}")
+        return stored_turns(self._core, ids=None, where=where, last=last)
+
     def namespaces(self) -> list[str]:
         """Keys of all namespaces in the store."""
         with self._core.store.read() as reader:
