@@ -32,7 +32,7 @@ from rsm_fast.retrieval import (
 from rsm_fast.types import Hit, OmittedChunk, Pack, PackedChunk, PackStats
 
 if TYPE_CHECKING:
-    from rsm_fast.state import NamespaceState
+    from rsm_fast.state import NamespaceState, TextCache
     from rsm_fast.store import PieceRecord, Reader
     from rsm_fast.tokens import TokenCounter
 
@@ -115,6 +115,8 @@ class _Ranked:
     scores : (n,) float32
     tokens : (n,) int32
     hashes, keys : (n,) int64
+    atoms, versions : (n,) int32
+    texts : TextCache
     eligible : int
     """
 
@@ -124,6 +126,9 @@ class _Ranked:
     tokens: I32
     hashes: npt.NDArray[np.int64]
     keys: npt.NDArray[np.int64]
+    atoms: I32
+    versions: I32
+    texts: TextCache
     eligible: int
 
     def blocks(self, most_tokens: Callable[[], int]) -> Iterator[I32]:
@@ -283,6 +288,9 @@ class ReadPath:
             tokens=arena.tokens.copy(),
             hashes=state.hashes.copy(),
             keys=arena.pk.copy(),
+            atoms=arena.atom.copy(),
+            versions=state.versions.copy(),
+            texts=state.texts,
             eligible=eligible_count,
         )
 
@@ -376,8 +384,6 @@ class ReadPath:
             state.arena.replace(row, vector, tokens=int(state.arena.tokens[row]))
             state.open_rows[row] = text
 
-    # -- texts --------------------------------------------------------------------------------
-
 
 class _Pieces:
     """Chunks with their texts, read in blocks as a pack needs them."""
@@ -392,10 +398,29 @@ class _Pieces:
 
     def pieces(self, most_tokens: Callable[[], int]) -> Iterator[Piece]:
         """In the order of admission; see `rsm_fast.packing.Source`."""
-        for rows in self._ranked.blocks(most_tokens):
-            records = self._reader.pieces(self._ns, self._ranked.keys[rows].tolist())
-            for row, record in zip(rows.tolist(), records, strict=True):
-                yield self._piece(record, row)
+        ranked = self._ranked
+        for rows in ranked.blocks(most_tokens):
+            keys = list(zip(rows.tolist(), ranked.versions[rows].tolist(), strict=True))
+            found = [None if self._recount else ranked.texts.get(key) for key in keys]
+            missing = [row for (row, _), piece in zip(keys, found, strict=True) if piece is None]
+            read = iter(self._reader.pieces(self._ns, ranked.keys[missing].tolist()))
+            for key, piece in zip(keys, found, strict=True):
+                if piece is None:
+                    piece = self._piece(next(read), key[0])
+                    if not self._recount:
+                        ranked.texts.put(key, piece)
+                row = key[0]
+                atom = int(ranked.atoms[row])
+                yield Piece(
+                    row,
+                    piece.id,
+                    piece.spans,
+                    None if atom < 0 else atom,
+                    piece.session,
+                    piece.instant,
+                    float(ranked.scores[row]),
+                    piece.step,
+                )
 
     def _piece(self, record: PieceRecord, row: int) -> Piece:
         counts: Sequence[int]
@@ -419,7 +444,7 @@ class _Pieces:
             atom=record.atom,
             session=record.session,
             instant=Instant(record.micros, record.offset_minutes),
-            score=float(self._ranked.scores[row]),
+            score=0.0,
             step=record.step,
         )
 

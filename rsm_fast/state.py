@@ -25,6 +25,7 @@ from rsm_fast.lexical import LexicalIndex
 from rsm_fast.settings import NamespaceSettings
 
 if TYPE_CHECKING:
+    from rsm_fast.packing import Piece
     from rsm_fast.store import ChunkRecord, NamespaceRecord, Reader
 
 __all__ = ["NamespaceState", "RowContent"]
@@ -44,6 +45,33 @@ class RowContent(NamedTuple):
     text_hash: int
     step: int | None
     truncated: bool
+
+
+class TextCache:
+    """Texts of chunks that were packed lately, by row and version; bounded.
+
+    A key stands for one content for ever, so several threads may share it.
+    """
+
+    LARGEST = 8 << 20  # bytes, texts of 10,000 turns or so
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], Piece] = {}
+        self.nbytes = 0
+
+    def get(self, key: tuple[int, int]) -> Piece | None:
+        """The chunk as it was put, None if it is not here (any more)."""
+        return self._found.get(key)
+
+    def put(self, key: tuple[int, int], piece: Piece) -> None:
+        """Keep a chunk; when all are too large, begin anew."""
+        size = 400 + sum(len(span.text) + 36 * len(span.line_tokens) for span in piece.spans)
+        if self.nbytes + size > self.LARGEST:
+            self._found.clear()
+            self.nbytes = 0
+        if size <= self.LARGEST:
+            self._found[key] = piece
+            self.nbytes += size
 
 
 class NamespaceState:
@@ -75,6 +103,8 @@ class NamespaceState:
         self._hashes = Column(np.int64)
         self._steps = Column(np.int32)
         self._truncated = Column(np.uint8)
+        self._versions = Column(np.int32)
+        self.texts = TextCache()
         self._sessions: dict[str | None, int] = {}
         self._open: dict[int, str] = {}  # row of an unfinished chunk: its text as embedded
         self.changes = 0  # rows added, changed or removed since `generation` of the snapshot
@@ -92,14 +122,20 @@ class NamespaceState:
         return self._steps.view
 
     @property
+    def versions(self) -> I32:
+        """(n,) int32, how often each row was given another content."""
+        return self._versions.view
+
+    @property
     def nbytes(self) -> int:
         """Resident bytes of all derived data."""
-        columns = (self._hashes, self._steps, self._truncated)
+        columns = (self._hashes, self._steps, self._truncated, self._versions)
         atoms = self.clusterer.nbytes if self.clusterer is not None else 0
         return (
             self.arena.nbytes
             + atoms
             + self.lexical.nbytes
+            + self.texts.nbytes
             + sum(column.nbytes for column in columns)
         )
 
@@ -166,6 +202,7 @@ class NamespaceState:
         self._hashes.extend(columns.text_hash)
         self._steps.extend(np.maximum(columns.step, -1))
         self._truncated.extend(columns.truncated)
+        self._versions.extend(np.zeros(columns.pk.size, np.int32))
         outdated = np.flatnonzero(columns.analyser != ANALYSER_VERSION)
         anew = self._analysed(reader, columns.pk[outdated].tolist())
         for row in outdated.tolist():
@@ -225,6 +262,7 @@ class NamespaceState:
         self._hashes.adopt(arrays["hashes"], n)
         self._steps.adopt(arrays["steps"], n)
         self._truncated.adopt(arrays["truncated"], n)
+        self._versions.extend(np.zeros(n, np.int32))
         (names,) = json.loads(arrays["sessions"].tobytes())
         self._sessions = {name: number for number, name in enumerate(names)}
         self._open = dict.fromkeys(arrays["open"].tolist(), "")
@@ -292,6 +330,7 @@ class NamespaceState:
         self._hashes.append(content.text_hash)
         self._steps.append(-1 if content.step is None else content.step)
         self._truncated.append(content.truncated)
+        self._versions.append(0)
         if vector is None:
             self._open[row] = ""
         self.newest_pk = max(self.newest_pk, pk)
@@ -308,6 +347,7 @@ class NamespaceState:
         self._hashes.view[row] = content.text_hash
         self._steps.view[row] = -1 if content.step is None else content.step
         self._truncated.view[row] = content.truncated
+        self._versions.view[row] += 1
         self._open.pop(row, None)
         if vector is None:
             self._open[row] = ""

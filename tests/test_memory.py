@@ -703,6 +703,22 @@ def test_f29_namespaces_do_not_touch(tmp_path: Path) -> None:
         assert a.namespaces() == ["A", "B"]
 
 
+def test_packs_never_show_an_older_text(memory_of: Opener) -> None:
+    memory = memory_of(tau=0.5)
+    memory.add_many(sentences(30))
+    for number in range(5):
+        assert "harbour" in memory.pack("harbour", budget=300).text  # texts are kept for the next
+        memory.update("t0000", f"The harbour has {number} cranes.")
+        pack = memory.pack("How many cranes has the harbour?", budget=300)
+        assert f"{number} cranes" in pack.text and f"{number - 1} cranes" not in pack.text
+    memory.delete("t0000")
+    assert "cranes" not in memory.pack("harbour cranes", budget=1000).text
+    memory.recalibrate([turn.text for turn in sentences(50)])
+    atoms = {chunk.id: chunk.atom for chunk in memory.pack("harbour", budget=1000).chunks}
+    found = {hit.id: hit.atom for hit in memory.search("harbour", k=30)}
+    assert all(found[name] == atom for name, atom in atoms.items())
+
+
 # -- filters ----
 
 

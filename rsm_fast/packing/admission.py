@@ -15,7 +15,7 @@ from rsm_fast.tokens import TokenCounter, WordPieceCounter
 
 __all__ = ["MAX_MISSES", "MAX_OMITTED", "fill"]
 
-MAX_MISSES: Final = 64
+MAX_MISSES: Final = 32
 """Pieces in a row that did not fit, after which no more are tried."""
 MAX_OMITTED: Final = 200
 """Left-out chunks that ``explain`` reports at most."""
