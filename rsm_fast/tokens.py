@@ -157,7 +157,7 @@ _ALONE: Final = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
 )
 _LONGEST_CACHED_WORD: Final = 48
-_MOST_CACHED_WORDS: Final = 40_000  # about 8 MB
+_MOST_CACHED_WORDS: Final = 64_000  # about 13 MB
 _WORDS_PER_CALL: Final = 2_000
 
 
@@ -209,10 +209,11 @@ class WordPieceCounter:
         for words in split:
             try:
                 counts.append(sum(map(len, map(known.__getitem__, words))))
-            except KeyError:  # a long word, or another thread has emptied the cache
-                counts.append(
-                    sum(len(found.get(word) or known.get(word) or self.ids(word)) for word in words)
-                )
+            except KeyError:  # a long word, or the cache was full and emptied
+                try:
+                    counts.append(sum(len(found[w] if w in found else known[w]) for w in words))
+                except KeyError:
+                    counts.append(sum(map(len, self._learn(words))))
         return counts
 
     def ids(self, text: str) -> list[int]:
@@ -246,9 +247,10 @@ class WordPieceCounter:
         """Ids of a long word, cut where the tokenizer would, so that its pieces repeat too."""
         pieces = self._cuts.findall(word)
         distinct = dict.fromkeys(pieces)
-        found = self._tokenised(
-            [piece for piece in distinct if len(piece) <= _LONGEST_CACHED_WORD], tokenizer
-        )
+        known = self._ids_of
+        found = {piece: known[piece] for piece in distinct if piece in known}
+        short = (piece for piece in distinct if len(piece) <= _LONGEST_CACHED_WORD)
+        found.update(self._tokenised([p for p in short if p not in found], tokenizer))
         for piece in distinct:
             if piece not in found:
                 clean = without_surrogates(piece)
