@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -69,7 +70,7 @@ class WritePath:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._drafter: Drafter | None = None
-        self._giant_reported = False
+        self._look_for_giant_at = 2 * CALIBRATION_SIZE
 
     # -- adding -------------------------------------------------------------------------------
 
@@ -422,11 +423,12 @@ class WritePath:
 
     def warn_of_giant(self, state: NamespaceState) -> None:
         """Log once when one atom holds most of the chunks."""
-        if self._giant_reported or state.clusterer is None:
+        if state.clusterer is None or state.arena.n < self._look_for_giant_at:
             return
+        self._look_for_giant_at = state.arena.n + CALIBRATION_SIZE
         share = state.clusterer.largest_share()
-        if share > GIANT_ATOM_SHARE and state.arena.living > 2 * CALIBRATION_SIZE:
-            self._giant_reported = True
+        if share > GIANT_ATOM_SHARE:
+            self._look_for_giant_at = sys.maxsize
             _log.warning(
                 "namespace %r: one atom holds %.0f %% of the chunks, so atoms tell little apart; "
                 "a higher percentile or centre=True makes smaller ones (see docs/concepts.md)",
