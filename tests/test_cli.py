@@ -462,7 +462,11 @@ def test_interrupt_is_no_traceback(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     words = [sys.executable, "-m", "rsm_fast.cli", "ingest", str(path), "-", "-e", "hashing"]
     reader = os.open(fifo, os.O_RDWR)  # both ends stay open, so reading waits for ever
-    process = subprocess.Popen(words, stdin=reader, stderr=subprocess.PIPE)
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # a gate may ignore it, and
+    try:  # whoever is started by it would, too
+        process = subprocess.Popen(words, stdin=reader, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, heard)
     assert process.stderr is not None
     for _ in range(600):
         if path.exists():
