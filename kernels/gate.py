@@ -75,7 +75,7 @@ def best_member_(
     best, winner = -np.inf, np.int64(-1)
     wanted = floor
     scan_(table, query, stop, mask, float32_below(wanted), bounds, peaks, heap, heap_rows)
-    start = -1
+    start = np.int64(-1)  # a literal would make a specialisation of its own
     while start < stop:
         start, count = collect_(
             table, query, start, stop, mask, float32_below(wanted),

@@ -316,14 +316,14 @@ def search_(
     exact = np.empty(_BUFFER + k, np.float64)
     wanted = floor
     scan_(table, query, stop, mask, float32_below(wanted), bounds, peaks, heap, heap_rows)
-    start = -1
+    start = np.int64(-1)  # a literal would make a specialisation of its own
     while start < stop:
         start, count = collect_(
             table, query, start, stop, mask, float32_below(wanted),
             bounds, peaks, heap, heap_rows, buffer, uppers, work,
         )  # fmt: skip
         least = max(wanted, np.float64(heap[0]))
-        kept = 0
+        kept = np.int64(0)
         for c in range(count):
             if np.float64(uppers[c]) >= least:
                 buffer[kept] = buffer[c]
@@ -397,10 +397,11 @@ def topk_rows(
         np.empty((1, 3, 4), np.float32),
         limits.copy(),
     )
+    first = np.int64(0)  # a literal would make specialisations of its own
     encode_row_(
         source.vec, source.code, source.fit, source.head, source.head_fit, source.limits,
-        0, x, rotation,
+        first, x, rotation,
     )  # fmt: skip
     table = Codes(vec, code, fit, head, head_fit, limits)
-    query = make_query(table, source, 0, x)
+    query = make_query(table, source, first, x)
     return search_(table, query, n, mask, floor, scores, rows, work)

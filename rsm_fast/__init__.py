@@ -20,6 +20,7 @@ from rsm_fast.types import Hit, MemoryStats, OmittedChunk, Pack, PackedChunk, Pa
 if TYPE_CHECKING:
     from rsm_fast.memory import Memory as Memory
     from rsm_fast.packing import unfold as unfold
+    from rsm_fast.warming import warmup as warmup
 
 __all__ = [
     "Hit",
@@ -33,6 +34,7 @@ __all__ = [
     "Turn",
     "__version__",
     "unfold",
+    "warmup",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -47,6 +49,10 @@ def __getattr__(name: str) -> object:
         from rsm_fast.packing import unfold
 
         return unfold
+    if name == "warmup":
+        from rsm_fast.warming import warmup
+
+        return warmup
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

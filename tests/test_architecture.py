@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rsm_fast.writing", "rsm_fast.reading"),
     ("rsm_fast.forgetting", "rsm_fast.looking", "rsm_fast.maintenance"),
     ("rsm_fast.memory",),
+    ("rsm_fast.warming",),
     ("rsm_fast", "rsm_fast.sample", "rsm_fast.notes"),
     ("rsm_fast.integrations", "rsm_fast.inspect"),
     ("rsm_fast.cli",),

@@ -91,31 +91,33 @@ def test_f02_read_only_site_packages_and_no_home() -> None:
 def test_f03_first_call_after_warmup_is_no_slower(tmp_path: Path) -> None:
     code = """
 import json, time
-from rsm_fast.kernels.jit import warmup
+from rsm_fast import Memory, warmup
 warmup()
 import numpy as np
-from rsm_fast.arena import Arena
-from rsm_fast.clustering import Clusterer
-rng = np.random.default_rng(7)
-vectors = rng.standard_normal((2000, 64)).astype(np.float32)
-vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-times = []
-best = None
-for trial in range(5):
-    arena = Arena(64, reserve=4096)
-    clusterer = Clusterer(arena, gate="centroid", tau=0.9)
+memory = Memory(embedder="hashing")
+memory.add_many(f"The note number {i} is about the harbour." for i in range(300))
+ratios = {}
+for verb, calls in (
+    ("add", [lambda i=i: memory.add(f"Another note, number {i}.") for i in range(100)]),
+    ("search", [lambda i=i: memory.search(f"note {i}", k=5) for i in range(100)]),
+    ("pack", [lambda i=i: memory.pack(f"note {i}?", budget=500) for i in range(100)]),
+):
     spent = []
-    for i, v in enumerate(vectors[:200]):
+    for call in calls:
         start = time.perf_counter()
-        clusterer.assign(arena.append(v, pk=i, tokens=1, micros=i, session=0))
+        call()
         spent.append(time.perf_counter() - start)
-    times.append(spent)
-first = times[0][0]
-print(json.dumps([first, float(np.median(times[0]))]))
+    ratios[verb] = spent[0] / float(np.median(spent))
+print(json.dumps(ratios))
 """
-    trials = [outcome(code, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(5)]
-    ratios = [first / median for first, median in trials]  # type: ignore[misc]
-    assert min(ratios) < 6.0  # FAULTS F03: 3 times the median, doubled
+    worst = float("inf")
+    for _ in range(5):
+        ratios = outcome(code, NUMBA_CACHE_DIR=str(tmp_path))
+        assert isinstance(ratios, dict)
+        worst = min(worst, max(ratios.values()))
+        if worst < 6.0:
+            break
+    assert worst < 6.0  # FAULTS F03: 3 times the median, doubled
 
 
 def test_f04_eight_processes_on_an_empty_cache(tmp_path: Path) -> None:
