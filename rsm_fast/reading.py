@@ -324,12 +324,17 @@ class ReadPath:
             rows = np.flatnonzero(eligible)
             best = rows[np.lexsort((rows, -arena.micros[rows], -dense[rows]))]
             return best[: preset.retrieve_atoms].astype(np.int32)
+        route = preset.route
+        index = None
+        if route == "centroid" or route == "singular-vector":
+            index = state.atom_index(route)
         atoms, scores = route_atoms(
             state.clusterer,
             arena.prepare_query(query),
             preset.retrieve_atoms,
-            preset.route,
+            route,
             eligible=eligible,
+            index=index,
         )
         waiting = np.flatnonzero((arena.atom < 0) & (eligible != 0))
         order = paper_order(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from rsm_fast.lexical import LexicalIndex
 from rsm_fast.settings import NamespaceSettings
 
 if TYPE_CHECKING:
+    from rsm_fast.index import AtomIndex
     from rsm_fast.packing import Piece
     from rsm_fast.store import ChunkRecord, NamespaceRecord, Reader
 
@@ -105,6 +106,7 @@ class NamespaceState:
         self._truncated = Column(np.uint8)
         self._versions = Column(np.int32)
         self.texts = TextCache()
+        self._atom_index: AtomIndex | None = None
         self._sessions: dict[str | None, int] = {}
         self._open: dict[int, str] = {}  # row of an unfinished chunk: its text as embedded
         self.changes = 0  # rows added, changed or removed since `generation` of the snapshot
@@ -370,6 +372,16 @@ class NamespaceState:
         )
         self.clusterer.next_atom = next_atom
         return self.clusterer
+
+    def atom_index(self, route: Literal["centroid", "singular-vector"]) -> AtomIndex:
+        """The FAISS index over the atoms for a route; made at its first use, then kept up."""
+        from rsm_fast.index import AtomIndex
+
+        assert self.clusterer is not None
+        index = self._atom_index
+        if index is None or index.clusterer is not self.clusterer or index.route != route:
+            index = self._atom_index = AtomIndex(self.clusterer, route)
+        return index
 
     def gated_rows(self) -> I32:
         """Living rows with a vector, in arrival order: what calibration and gating run over."""

@@ -960,3 +960,27 @@ def test_edge_profile_keeps_int8_and_takes_what_is_there(tmp_path: Path) -> None
         assert m.stats().settings["dtype"] == "float32"
     with pytest.raises(InvalidInputError, match="profile"):
         Memory.open(new, profile="tiny")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("route", ["centroid", "singular-vector"])
+def test_the_published_read_path_asks_faiss(route: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rsm_fast.index import AtomIndex, route_atoms
+
+    memory = Memory(embedder="hashing", preset="paper", chunk_turns=1, route=route)
+    memory.add_many(sentences(150))
+    asked: list[list[int]] = []
+    top_atoms = AtomIndex.top_atoms
+
+    def spy(self: AtomIndex, query: Any, k: int, **options: Any) -> Any:
+        atoms, scores = top_atoms(self, query, k, **options)
+        exact, _ = route_atoms(self.clusterer, query, k, self.route)  # without FAISS
+        assert set(atoms.tolist()) == set(exact.tolist())
+        asked.append(atoms.tolist())
+        return atoms, scores
+
+    monkeypatch.setattr(AtomIndex, "top_atoms", spy)
+    for number in range(5):  # the index follows what is written between
+        assert memory.pack("harbour near the garden", budget=500).chunks
+        memory.delete(f"t{number:04d}")
+        memory.add(f"Another harbour, number {number}.")
+    assert len(asked) == 5
