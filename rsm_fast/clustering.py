@@ -27,7 +27,7 @@ from rsm_fast.kernels.gate import CENTROID, MAX_MEMBER, NEAREST_MEAN, assign_row
 from rsm_fast.kernels.quantize import centre_rows_
 from rsm_fast.kernels.rows import COUNT, FIRST, LAST, MATE, SLOT, STALE
 
-__all__ = ["Calibration", "Clusterer", "GateSettings", "TauCalibrator"]
+__all__ = ["Calibration", "Clusterer", "TauCalibrator"]
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -39,33 +39,6 @@ Gate = Literal["max-member", "nearest-mean", "centroid"]
 _GATES = {"max-member": MAX_MEMBER, "nearest-mean": NEAREST_MEAN, "centroid": CENTROID}
 _RESIDUAL = 2e-6  # gives first vectors to a chord of about 1e-5 at the gaps of real atoms
 _PASSES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class GateSettings:
-    """How a namespace clusters.
-
-    Attributes
-    ----------
-    gate : {"max-member", "nearest-mean", "centroid"}
-    rank : int
-        Vectors in an atom's basis.
-    tau : float or None
-        Cosine threshold; None: to be calibrated.
-    centre : bool
-        Whether calibration subtracts the mean.
-    percentile : float
-        Of the pairwise cosines, 0 to 100.
-    calibration_size : int
-        Chunks that calibration looks at.
-    """
-
-    gate: Gate = "nearest-mean"
-    rank: int = 1
-    tau: float | None = None
-    centre: bool = True
-    percentile: float = 95.0
-    calibration_size: int = 50
 
 
 @dataclass(frozen=True, slots=True)

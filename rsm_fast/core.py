@@ -188,8 +188,10 @@ class Core:
     # -- consistent views ---------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether the namespace has been written to."""
+        """Whether the namespace has been written to, as far as seen without waiting."""
         self._check_open()
+        if self._state is not None:
+            return True
         with self.store.read() as reader:
             return reader.namespace(self.key) is not None
 

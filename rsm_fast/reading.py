@@ -117,6 +117,8 @@ class _Ranked:
     hashes, keys : (n,) int64
     atoms, versions : (n,) int32
     texts : TextCache
+    counter : str
+        What the stored counts were made with.
     eligible : int
     """
 
@@ -129,6 +131,7 @@ class _Ranked:
     atoms: I32
     versions: I32
     texts: TextCache
+    counter: str
     eligible: int
 
     def blocks(self, most_tokens: Callable[[], int]) -> Iterator[I32]:
@@ -266,12 +269,13 @@ class ReadPath:
         eligible = self._eligible(view.reader, state, request)
         eligible_count = int(np.count_nonzero(eligible))
         rest: Callable[[], I32] | None = None
+        tokens = arena.tokens.copy()
         dense = arena.dense_scores(arena.prepare_query(query))
         if request.preset.ranking == "atoms":
             scores, order = dense, self._paper_order(state, request, query, dense, eligible)
         else:
             scores = self._hybrid_scores(state, request, dense, eligible)
-            tokens, micros = arena.tokens.copy(), arena.micros.copy()
+            micros = arena.micros.copy()
             if by_score is not None:
                 order = admission_order(scores, eligible, tokens, micros, _BY_SCORE, limit=by_score)
             else:
@@ -285,12 +289,13 @@ class ReadPath:
             order=_first(equal, order),
             rest=None if rest is None else lambda: _first(equal, rest()),
             scores=scores,
-            tokens=arena.tokens.copy(),
+            tokens=tokens,
             hashes=state.hashes.copy(),
             keys=arena.pk.copy(),
             atoms=arena.atom.copy(),
             versions=state.versions.copy(),
             texts=state.texts,
+            counter=state.settings.counter,
             eligible=eligible_count,
         )
 
@@ -398,8 +403,7 @@ class _Pieces:
         self._ns = ns
         self._ranked = ranked
         self._counter = counter
-        stored = reader.namespace_by_id(ns).settings.get("counter")
-        self._recount = stored != counter.name
+        self._recount = ranked.counter != counter.name
 
     def pieces(self, most_tokens: Callable[[], int]) -> Iterator[Piece]:
         """In the order of admission; see `rsm_fast.packing.Source`."""

@@ -212,10 +212,10 @@ class WritePath:
         return self._drafter
 
     def _embed(self, drafts: Sequence[Draft]) -> None:
-        todo = [draft for draft in drafts if draft.complete]
-        if todo:
-            vectors = self._core.embed_passages([draft.to_embed for draft in todo])
-            for draft, vector in zip(todo, vectors, strict=True):
+        complete = [draft for draft in drafts if draft.complete]
+        if complete:
+            vectors = self._core.embed_passages([draft.to_embed for draft in complete])
+            for draft, vector in zip(complete, vectors, strict=True):
                 draft.vector = vector
 
     def _still_valid(self, plan: _AddPlan, transaction: Transaction) -> bool:
