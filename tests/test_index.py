@@ -219,6 +219,20 @@ def process_threads() -> int:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
 def test_f06_sixteen_readers_add_no_threads_and_keep_faiss_settings() -> None:
+    if "RSM_FAST_ALONE" not in os.environ:
+        # In a process of its own: earlier tests fork, and libraries then bring their pools back
+        # at some later call, which would be counted here.
+        test = f"{__file__}::test_f06_sixteen_readers_add_no_threads_and_keep_faiss_settings"
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
+            env={**os.environ, "RSM_FAST_ALONE": "1"},
+            cwd=os.path.dirname(os.path.dirname(__file__)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:]
+        return
     import faiss
 
     arena, clusterer = make(near(1, 300))
