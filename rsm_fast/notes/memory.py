@@ -178,9 +178,11 @@ class NoteMemory:
 
     def clear(self) -> None:
         """Remove all notes with their links and history; the turns stay."""
-        if self._core.exists():
-            with self._shelf.writing() as (writer, ns):
-                NoteWriter(writer).clear(ns)
+        with self._shelf.reading() as (_, ns):
+            if ns is None:
+                return
+        with self._shelf.writing() as (writer, ns):
+            NoteWriter(writer).clear(ns)
 
     # -- reading ------------------------------------------------------------------------------
 

@@ -88,6 +88,8 @@ class NoteFinder:
             return []
         vector = self._core.embed_query(query.text)
         with self._shelf.view() as (reader, state):
+            if state is None:
+                return []
             found = self._find(reader, state, query, vector)
             notes = self._notes(reader, state.ns, [one.turn for one in found])
         return [
@@ -115,12 +117,13 @@ class NoteFinder:
         embedded = scored = time.perf_counter()
         if budget and query.k and self._core.exists():
             vector = self._core.embed_query(query.text)
-            embedded = time.perf_counter()
+            embedded = scored = time.perf_counter()
             with self._shelf.view() as (reader, state):
-                found = self._find(reader, state, query, vector)
-                eligible = state.living
-                scored = time.perf_counter()
-                pieces = self._pieces(self._texts(reader, state.ns, found), details)
+                if state is not None:
+                    found = self._find(reader, state, query, vector)
+                    eligible = state.living
+                    scored = time.perf_counter()
+                    pieces = self._pieces(self._texts(reader, state.ns, found), details)
         filled = fill(
             pieces,
             budget=budget,

