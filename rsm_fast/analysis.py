@@ -40,7 +40,7 @@ __all__ = [
     "unpack_terms",
 ]
 
-ANALYSER_VERSION = 1
+ANALYSER_VERSION = 2
 """Stored with every chunk's terms; a store whose terms have another version is analysed anew."""
 
 _LONGEST_WORD = 64
@@ -124,8 +124,14 @@ def analyse(text: str) -> list[str]:
 _DAY = 86_400_000_000  # microseconds
 
 
-def chunk_terms(text: str, instant: Instant) -> list[str]:
-    """Index terms of a chunk: those of its text, and those of its day."""
+def chunk_terms(text: str, instant: Instant | None) -> list[str]:
+    """Index terms of a chunk: those of its text, and those of its day.
+
+    None stands for a time that nobody gave: the day on which a text happened to be stored is
+    no word of it, and would only hide the texts that name that month or weekday.
+    """
+    if instant is None:
+        return analyse(text)
     return [
         *analyse(text),
         *_day_terms((instant.micros + instant.offset_minutes * 60_000_000) // _DAY),

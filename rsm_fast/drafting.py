@@ -375,7 +375,8 @@ class Drafter:
         first = draft.parts[0].turn
         draft.text_hash = text_hash(draft.text)
         draft.to_embed = embedded_text((part.turn.role, part.text) for part in draft.parts)
-        draft.terms = chunk_terms(draft.to_embed, Instant(first.micros, first.offset_minutes))
+        instant = Instant(first.micros, first.offset_minutes) if first.time_given else None
+        draft.terms = chunk_terms(draft.to_embed, instant)
         labels = (
             step_label(part.text, json.loads(part.turn.metadata) if part.turn.metadata else None)
             for part in draft.parts

@@ -285,9 +285,13 @@ class NamespaceState:
         """Terms of chunks that were stored with another version of the analysis."""
         found = {}
         for start in range(0, len(pks), 256):
-            for piece in reader.pieces(self.ns, pks[start : start + 256]):
+            pieces = reader.pieces(self.ns, pks[start : start + 256])
+            firsts = {piece.parts[0].turn_pk for piece in pieces}
+            dated = {turn.pk: turn.time_given for turn in reader.turns(self.ns, sorted(firsts))}
+            for piece in pieces:
                 text = embedded_text((part.role, part.text) for part in piece.parts)
-                instant = Instant(piece.micros, piece.offset_minutes)
+                given = dated[piece.parts[0].turn_pk]
+                instant = Instant(piece.micros, piece.offset_minutes) if given else None
                 found[piece.pk] = chunk_terms(text, instant)
         return found
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from rsm_fast import Memory, Turn, sample
+from rsm_fast.analysis import analyse
 from rsm_fast.errors import (
     BudgetError,
     CalibrationError,
@@ -984,3 +985,32 @@ def test_the_published_read_path_asks_faiss(route: Any, monkeypatch: pytest.Monk
         memory.delete(f"t{number:04d}")
         memory.add(f"Another harbour, number {number}.")
     assert len(asked) == 5
+
+
+# -- words ----
+
+
+def test_the_day_of_arrival_is_no_word_of_a_text(tmp_path: Path, monkeypatch: Any) -> None:
+    from datetime import UTC, datetime
+
+    from rsm_fast import state as state_module
+
+    month = datetime.now(UTC).strftime("%B")
+    with Memory.open(tmp_path / "agent.rsm", embedder="hashing") as memory:
+        memory.add_many([f"The {i}th parcel came by boat." for i in range(20)])
+        memory.add(f"The fair is held in {month}.", id="fair")
+        memory.add("The mayor spoke.", timestamp="2019-02-03", id="dated")
+
+        def holding(memory: Memory, word: str) -> int:
+            state = state_of(memory)
+            links = state.arena.prev, state.arena.next
+            none = np.full_like(links[0], -1)
+            scores = state.lexical.scores([word], prev=none, next=none, alive=state.arena.alive)
+            return int(np.count_nonzero(scores))
+
+        words = [analyse(month)[0], "february", "2019"]
+        found = [holding(memory, word) for word in words]
+        assert found == [1 + (month == "February"), 1 + (month == "February"), 1]
+    monkeypatch.setattr(state_module, "ANALYSER_VERSION", 99)  # all texts are analysed again
+    with Memory.open(tmp_path / "agent.rsm") as memory:
+        assert [holding(memory, word) for word in words] == found
