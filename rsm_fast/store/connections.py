@@ -23,6 +23,7 @@ from rsm_fast.errors import (
 from rsm_fast.store.failures import mapped
 from rsm_fast.store.points import reach
 from rsm_fast.store.schema import VERSION, check_identity, check_objects, migrate
+from rsm_fast.store.snapshots import snapshot_folder
 from rsm_fast.store.wal import lost_commits
 
 __all__ = ["Connections", "Synchronous", "copy_into"]
@@ -250,10 +251,7 @@ class Connections:
         if not path.is_file():
             raise StoreError(f"{where}: expected a file, got a folder or a device")
         if path.stat().st_size == 0:
-            raise CorruptStoreError(
-                f"{where}: expected a store, got an empty file; if nothing was lost here, "
-                "delete it and open the path again"
-            )
+            self._take_empty(path, where)
         if not self.read_only and not os.access(path, os.W_OK):
             raise StoreError(
                 f"{where}: may not be written; change its permissions, or open it with "
@@ -286,6 +284,22 @@ class Connections:
                 connection.close()
                 raise
         self._idle.append(connection)
+
+    def _take_empty(self, path: Path, where: str) -> None:
+        """Let a store be made of a file of no bytes, unless something says that it was one."""
+        wal = Path(f"{path}-wal")
+        if wal.exists() and wal.stat().st_size or snapshot_folder(path).exists():
+            raise CorruptStoreError(
+                f"{where}: expected a store, got an empty file beside the log or the snapshots "
+                "of one; restore a backup, or delete them all to begin anew"
+            )
+        if self.read_only:
+            raise StoreError(f"{where}: is an empty file; open it for writing to make a store")
+        warnings.warn(
+            f"{where}: was an empty file, a new store is made in it", RuntimeWarning, stacklevel=6
+        )
+        with contextlib.suppress(PermissionError):  # another user's: `doctor` tells of its mode
+            os.chmod(path, 0o600)
 
     # -- forks --------------------------------------------------------------------------
 

@@ -186,6 +186,8 @@ def user_version(connection: sqlite3.Connection) -> int:
 def check_identity(connection: sqlite3.Connection, where: str) -> int:
     """Make sure that the file is a store which this version can read; its schema version.
 
+    0 for a database with nothing in it, as is left by who died before making the tables.
+
     Raises
     ------
     CorruptStoreError
@@ -194,12 +196,17 @@ def check_identity(connection: sqlite3.Connection, where: str) -> int:
         If a later version of rsm_fast made it.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
+    version = user_version(connection)
+    if (
+        application == version == 0
+        and not connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+    ):
+        return 0
     if application != APPLICATION_ID:
         raise CorruptStoreError(
             f"{where}: expected an rsm_fast store (application id {APPLICATION_ID:#x}), got an "
             f"SQLite database with application id {application:#x}; give the path of a store"
         )
-    version = user_version(connection)
     if version > VERSION:
         raise StoreError(
             f"{where}: its format has version {version}, this rsm_fast reads up to {VERSION}; "

@@ -11,7 +11,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +73,7 @@ def outcome(damaged: bytes, path: Path, content: bytes) -> str:
     place(damaged, path)
     try:
         findings, read = everything(path)
-    except RSMError:
+    except (RSMError, RuntimeWarning):  # warnings are errors here
         return "error"
     if findings:
         return "found"
@@ -261,10 +263,55 @@ def test_odd_paths(tmp_path, namespace):
         assert store.check() == []
 
 
-def test_an_empty_file_is_no_store(path):
-    path.touch()
-    with pytest.raises(CorruptStoreError, match="empty file"):
+def test_an_empty_file_becomes_a_store_and_says_so(path, namespace):
+    path.touch(0o644)
+    with pytest.raises(StoreError, match="empty file.*open it for writing"):
+        Store.open(path, read_only=True)
+    assert path.stat().st_size == 0
+    with pytest.warns(RuntimeWarning, match="was an empty file"), Store.open(path) as store:
+        namespace(store)
+        assert store.check() == []  # mode 0600 as well
+    with Store.open(path) as store, store.read() as reader:
+        assert len(reader.namespaces()) == 1
+
+
+def test_an_empty_database_becomes_a_store(path, namespace):
+    plain = sqlite3.connect(path)  # as somebody leaves it who died before the first table
+    plain.execute("PRAGMA journal_mode = WAL")
+    plain.close()
+    path.chmod(0o600)
+    assert path.stat().st_size
+    with pytest.raises(StoreError, match="once for writing"):
+        Store.open(path, read_only=True)
+    with Store.open(path) as one, Store.open(path) as two:
+        namespace(one)
+        assert two.check() == []
+
+
+@pytest.mark.parametrize("rest", ["-wal", "-snapshots"])
+def test_an_empty_file_beside_the_rest_of_a_store_is_damaged(whole, path, rest):
+    path.write_bytes(b"")
+    other = Path(f"{path}{rest}")
+    other.mkdir() if rest == "-snapshots" else other.write_bytes(b"log")
+    with pytest.raises(CorruptStoreError, match="empty file beside"):
         Store.open(path)
+    assert other.exists()
+
+
+def test_an_empty_file_that_many_open_at_once_is_made_one_store(path, namespace):
+    path.touch()
+    barrier = threading.Barrier(6)
+
+    def write(number: int) -> None:
+        barrier.wait()
+        with Store.open(path, timeout=30) as store:
+            namespace(store, f"n{number}")
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(6) as pool:
+        warnings.simplefilter("ignore", RuntimeWarning)
+        list(pool.map(write, range(6)))
+    with Store.open(path) as store, store.read() as reader:
+        assert len(reader.namespaces()) == 6
 
 
 def test_a_store_without_a_write_ahead_log_gets_one_again(whole, path):
