@@ -300,6 +300,8 @@ class Connections:
         )
         with contextlib.suppress(PermissionError):  # another user's: `doctor` tells of its mode
             os.chmod(path, 0o600)
+        with mapped(path), contextlib.closing(_plain(path)):
+            pass  # it has a header now, and stands for a database of nothing
 
     # -- forks --------------------------------------------------------------------------
 

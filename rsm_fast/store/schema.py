@@ -197,10 +197,7 @@ def check_identity(connection: sqlite3.Connection, where: str) -> int:
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     version = user_version(connection)
-    if (
-        application == version == 0
-        and not connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
-    ):
+    if application == version == 0 and _is_blank(connection):
         return 0
     if application != APPLICATION_ID:
         raise CorruptStoreError(
@@ -213,6 +210,12 @@ def check_identity(connection: sqlite3.Connection, where: str) -> int:
             "install a newer rsm_fast"
         )
     return version
+
+
+def _is_blank(connection: sqlite3.Connection) -> bool:
+    """Whether there is a header and nothing else. What is shorter is a file that was cut."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    return pages == 1 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
 
 
 def migrate(connection: sqlite3.Connection) -> None:
