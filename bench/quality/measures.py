@@ -40,6 +40,7 @@ class Scorer:
         self._session_terms: dict[str, set[str]] = defaultdict(set)
         for turn in stream.turns:
             self._session_terms[turn.session or ""] |= self._terms[turn.id]
+        self._wanted: dict[str, list[tuple[str, str, float]]] = {}
 
     def measure(self, question: Question, packed: Packed) -> dict[str, float]:
         """All measures that the question's gold allows, each from 0 to 1."""
@@ -74,24 +75,31 @@ class Scorer:
 
     def _facts(self, question: Question, shown: Sequence[Shown]) -> dict[str, float]:
         """RealMem's sess and cov."""
-        words: dict[str, set[str]] = defaultdict(set)
+        sessions = {fact.session for fact in question.facts}
+        words: dict[str, set[str]] = {}
         for part in shown:
             turn = self._turns[part.turn]
+            session = turn.session or ""
+            if session not in sessions:
+                continue
             whole = not part.text or len(part.text) == len(turn.text)
-            words[turn.session or ""] |= (
-                self._terms[part.turn] if whole else set(analyse(part.text))
-            )
-        sessions = dict.fromkeys(fact.session for fact in question.facts)
+            terms = self._terms[part.turn] if whole else set(analyse(part.text))
+            words.setdefault(session, set()).update(terms)
         found = total = 0.0
-        for fact in question.facts:
-            for term in set(analyse(fact.text)) & self._session_terms[fact.session]:
-                weight = self._idf(term)
-                total += weight
-                found += weight if term in words.get(fact.session, ()) else 0.0
-        return {
-            "sess": _mean(float(session in words) for session in sessions),
-            "cov": found / total if total else 1.0,
-        }
+        for session, term, weight in self._words_of_facts(question):
+            total += weight
+            found += weight if term in words.get(session, ()) else 0.0
+        return {"sess": len(words) / len(sessions), "cov": found / total if total else 1.0}
+
+    def _words_of_facts(self, question: Question) -> list[tuple[str, str, float]]:
+        """Session, term and weight of each content word, remembered for the next budget."""
+        if question.id not in self._wanted:
+            self._wanted[question.id] = [
+                (fact.session, term, self._idf(term))
+                for fact in question.facts
+                for term in sorted(set(analyse(fact.text)) & self._session_terms[fact.session])
+            ]
+        return self._wanted[question.id]
 
     def _idf(self, term: str) -> float:
         frequency = self._frequency[term]

@@ -7,6 +7,7 @@ difference in recall is one of ranking. Layout, template and counting are those 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Literal, Protocol, TypeAlias
 
@@ -59,10 +60,11 @@ class Columns:
         self.counter = counter
         self.chunk_turns = chunk_turns
         self.pieces: list[Piece] = []
+        self.session: list[str] = []
         self._vectors: F32 = np.empty((0, embedder.dim), np.float32)
         self._unembedded: list[str] = []
-        self.lexical = LexicalIndex()
-        self.session: list[str] = []
+        self._lexical = LexicalIndex()
+        self._unindexed: list[str] = []
         self._written = 0
 
     @property
@@ -79,6 +81,15 @@ class Columns:
             self._unembedded = []
         return self._vectors
 
+    @property
+    def lexical(self) -> LexicalIndex:
+        """Terms of texts and dates, indexed at the first look."""
+        for row, text in enumerate(self._unindexed, self._lexical.n):
+            dated = date_terms(self.pieces[row].instant)
+            self._lexical.append(row, [*_terms(text), *dated])
+        self._unindexed = []
+        return self._lexical
+
     def write(self, turns: Sequence[Turn]) -> range:
         """Add turns; gives the rows of the new chunks."""
         first = self.n
@@ -93,9 +104,9 @@ class Columns:
                 del growing[turn.session]
         texts = [_text(group) for group in groups]
         self._unembedded += texts
-        for row, (group, text) in enumerate(zip(groups, texts, strict=True), first):
+        self._unindexed += texts
+        for row, group in enumerate(groups, first):
             instant = self._instant(group[0])
-            self.lexical.append(row, [*analyse(text), *date_terms(instant)])
             self.session.append(group[0].session or "")
             step = step_label(group[0].text, group[0].metadata)
             self.pieces.append(
@@ -287,6 +298,9 @@ def _text(group: Sequence[Turn]) -> str:
         named = group[0].role.lower() not in _PLAIN_ROLES
         return f"{group[0].role}: {texts[0]}" if named else texts[0]
     return chunk_text((turn.role, text) for turn, text in zip(group, texts, strict=True))
+
+
+_terms = lru_cache(maxsize=8192)(analyse)  # several systems of a process see the same stream
 
 
 def _falling(score: npt.NDArray[np.floating]) -> I32:

@@ -110,8 +110,21 @@ def run_stream(
     *,
     budgets: Sequence[int],
     ranked: bool,
+    scorer: Scorer | None = None,
 ) -> dict[str, Any]:
     """Put one stream through one system, questions in the order in which they are asked.
+
+    Parameters
+    ----------
+    stream : Stream
+    system : System
+    embedder : Embedder
+        One that counts its ``seconds`` has them left out of the times.
+    budgets : sequence of int
+    ranked : bool
+        Take the ranking measures too.
+    scorer : Scorer, optional
+        That of the stream, made here if not given.
 
     Returns
     -------
@@ -119,7 +132,7 @@ def run_stream(
         ``rows`` (one per question and budget), ``rankings``, ``trace`` (chunks, groups and share
         of the largest after each batch), ``stats`` (with times).
     """
-    scorer = Scorer(stream)
+    scorer = scorer or Scorer(stream)
     rows: list[dict[str, Any]] = []
     written = 0
     write_seconds = read_seconds = 0.0
@@ -183,9 +196,10 @@ def read_results(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _units(plan: Plan) -> Iterator[Unit]:
-    for system in plan.systems:
-        for kind, path in plan.data:
-            for number, stream in enumerate(_dataset(kind, path).streams):
+    """Stream by stream, so that what the systems of one share is still at hand."""
+    for kind, path in plan.data:
+        for number, stream in enumerate(_dataset(kind, path).streams):
+            for system in plan.systems:
                 yield Unit(kind, path, number, stream.name, system)
 
 
@@ -197,7 +211,12 @@ def _run_unit(plan: Plan, unit: Unit) -> None:
     system = make_system(unit.system, embedder, as_token_counter(None))
     try:
         result = run_stream(
-            stream, system, embedder, budgets=plan.budgets, ranked=unit.kind == "realmem"
+            stream,
+            system,
+            embedder,
+            budgets=plan.budgets,
+            ranked=unit.kind == "realmem",
+            scorer=_scorer(unit.kind, unit.path, unit.stream),
         )
     finally:
         system.close()
@@ -269,6 +288,11 @@ def _source_hash() -> str:
 @lru_cache(maxsize=8)
 def _dataset(kind: str, path: Path) -> Dataset:
     return read_dataset(kind, path)
+
+
+@lru_cache(maxsize=2)
+def _scorer(kind: str, path: Path, number: int) -> Scorer:
+    return Scorer(_dataset(kind, path).streams[number])
 
 
 @lru_cache(maxsize=2)
