@@ -21,7 +21,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Literal, cast, get_args
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -29,7 +29,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 IDLE_SECONDS = 2.0
-PROFILES = ("default", "edge")
+Profile = Literal["default", "edge"]
+PROFILES = get_args(Profile)
 QUESTION = "What does Biscuit weigh, and when is the next appointment?"
 
 Result = dict[str, float]
@@ -45,18 +46,6 @@ def resident(field: str = "VmHWM") -> int:
     if found is None:
         raise SystemExit("resident memory can be read on Linux only")
     return 1024 * int(found[1])
-
-
-def options(profile: str, model: str) -> dict[str, Any]:
-    """How a memory is opened in each profile."""
-    if profile == "default":
-        return {"embedder": model}
-    if model == "hashing":
-        return {"embedder": model, "dtype": "int8", "synchronous": "NORMAL"}
-    from rsm_fast.embedding.onnx_embedder import OnnxEmbedder
-
-    embedder = OnnxEmbedder(model, threads=1, cache_bytes=0)
-    return {"embedder": embedder, "dtype": "int8", "synchronous": "NORMAL"}
 
 
 def texts(count: int) -> Iterator[dict[str, str]]:
@@ -93,23 +82,21 @@ def imports() -> Result:
     return {"peak": resident()}
 
 
-def ingest(store: Path, profile: str, model: str, count: int) -> Result:
+def ingest(store: Path, profile: Profile, model: str, count: int) -> Result:
     """Fill a store, in the way of an agent that also asks."""
     from rsm_fast import Memory
 
-    with Memory.open(store, **options(profile, model)) as memory:
+    with Memory.open(store, profile=profile, embedder=model) as memory:
         memory.add_many(texts(count))
         memory.pack(QUESTION, budget=2000)
         return {"peak": resident(), "now": resident("VmRSS")}
 
 
-def ask(store: Path, profile: str, model: str, count: int) -> Result:
+def ask(store: Path, profile: Profile, model: str, count: int) -> Result:
     """Open a store, ask it, then do nothing for a while."""
     from rsm_fast import Memory
 
-    given = options(profile, model)
-    given.pop("dtype", None)  # as the store says
-    with Memory.open(store, **given) as memory:
+    with Memory.open(store, profile=profile, embedder=model) as memory:
         for _ in range(20):
             memory.pack(QUESTION, budget=2000)
         stats = memory.stats()
@@ -284,7 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             store, profile, model, count = words
             run = {"ingest": ingest, "ask": ask}[verb]
-            result = run(Path(store), profile, model, int(count))
+            result = run(Path(store), cast(Profile, profile), model, int(count))
         print(json.dumps(result))
         return 0
     table = sizes() if chosen.sizes else measure(chosen.models, chosen.profiles, chosen.chunks)

@@ -3,8 +3,8 @@
     python docs/examples/edge_profile.py            # with the packaged model
     python docs/examples/edge_profile.py hashing    # without any model
 
-With dtype="int8" only the quantised vectors are kept, an eighth to a quarter of the memory;
-synchronous="NORMAL" spares an SD card at the price that a power cut may lose the last writes.
+The profile keeps only the quantised vectors in RAM, an eighth to a quarter of the memory, and
+spares an SD card at the price that a power cut may lose the last writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def small_embedder(name: str) -> Embedder:
 
 def open_small(path: Path, embedder: Embedder) -> Memory:
     """A store with int8 vectors and cheap writes."""
-    return Memory.open(path, embedder=embedder, dtype="int8", synchronous="NORMAL")
+    return Memory.open(path, profile="edge", embedder=embedder)
 
 
 def main(arguments: list[str]) -> int:
