@@ -156,5 +156,17 @@ def test_command_line_page_is_what_the_program_says() -> None:
     assert written == made, "docs/cli.md is stale: run `python docs/build_cli.py`"
 
 
+def test_picture_of_the_flow_is_what_its_script_draws() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "build_flow.py"))["picture"]()
+    written = (ROOT / "docs" / "flow.svg").read_text(encoding="utf-8")
+    assert written == made, "docs/flow.svg is stale: run `python docs/build_flow.py`"
+
+
+def test_benchmarks_are_those_of_the_pages_that_measured() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "build_benchmarks.py"))["page"]()
+    written = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert written == made, "docs/benchmarks.md is stale: run `python docs/build_benchmarks.py`"
+
+
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
