@@ -12,7 +12,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,6 +205,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     Folders are created. Raises `OSError` where that cannot be done.
     """
+    import tempfile  # a start that writes nothing does without
+
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rsm_fast.embedding.cpu import has_int8_dot, instructions, usable_cpus
 from rsm_fast.embedding.models import MODELS
 from rsm_fast.embedding.static import (
+    STATIC_DIM,
     STATIC_FILES,
     STATIC_SUFFIX,
     TABLE_FILE,
@@ -57,6 +58,7 @@ class ModelState:
     present : bool
         Whether it can be opened without a network.
     dim : int
+        Length of a vector; of a table that nobody made yet, what `distill` makes by default.
     pooling, licence : str
     source : str
         The hub's repository, the Python package, or the command that makes it.
@@ -117,7 +119,7 @@ def list_models() -> list[ModelState]:
                 ModelState(
                     name=name,
                     present=path is not None,
-                    dim=info.dim,
+                    dim=_dim(name, info.dim, path),
                     pooling=info.pooling,
                     licence=info.licence,
                     source=origin,
@@ -182,7 +184,7 @@ def optimize(
 def distill(
     name: str | os.PathLike[str] = "minilm",
     *,
-    dim: int = 256,
+    dim: int = STATIC_DIM,
     output: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> StaticModel:
@@ -263,6 +265,13 @@ def _static_base(name: str) -> str | None:
     """The model that a static table's name stands for, or None for other names."""
     base = name.removesuffix(STATIC_SUFFIX)
     return base if base != name and base in MODELS else None
+
+
+def _dim(name: str, full: int, path: Path | None) -> int:
+    """Dimension of a model or of the table made of it; ``full`` is the model's own."""
+    if _static_base(name) is None:
+        return full
+    return STATIC_DIM if path is None else StaticEmbedder(path.parent).dim
 
 
 def _path_or_none(name: str) -> Path | None:

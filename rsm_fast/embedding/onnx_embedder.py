@@ -6,7 +6,6 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -309,6 +308,8 @@ class OnnxEmbedder:
             for group in groups:
                 run(group)
         else:
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(workers, thread_name_prefix="rsm-embed") as pool:
                 for _ in pool.map(run, groups):
                     pass

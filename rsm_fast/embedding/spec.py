@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -347,6 +346,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def replace_folder(made: Path, folder: Path) -> None:
     """Put the new folder in place of the old one, if any; the old one leaves last."""
+    import tempfile  # a start that writes nothing does without
+
     with contextlib.ExitStack() as stack:
         if folder.exists():
             old = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.parent)))

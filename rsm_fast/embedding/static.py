@@ -30,6 +30,7 @@ from rsm_fast.modelfiles import file_sha256, models_folder
 from rsm_fast.tokens import WordPieceCounter, shared_counter
 
 __all__ = [
+    "STATIC_DIM",
     "STATIC_FILES",
     "STATIC_SUFFIX",
     "TABLE_FILE",
@@ -41,6 +42,9 @@ __all__ = [
 
 STATIC_SUFFIX: Final = "-static"
 """Appended to a model's name: the table distilled from it."""
+
+STATIC_DIM: Final = 256
+"""Columns of a table where nobody asks for another number."""
 
 TABLE_FILE: Final = "table.npy"
 _SCALES: Final = "scales.npy"
@@ -165,7 +169,7 @@ class StaticModel:
 def distill_model(
     model: str | os.PathLike[str] = "minilm",
     *,
-    dim: int = 256,
+    dim: int = STATIC_DIM,
     output: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> StaticModel:

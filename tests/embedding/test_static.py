@@ -74,12 +74,15 @@ def test_opens_by_path_and_by_name(table: Path, tmp_path: Path, monkeypatch) -> 
     monkeypatch.setenv("RSM_FAST_MODELS", str(tmp_path))
     with pytest.raises(ModelFileError, match="run: rsm-fast model distill"):
         as_embedder("minilm-static")
+    unmade = {state.name: state for state in commands.list_models()}["minilm-static"]
+    assert not unmade.present and unmade.dim == 256
     shutil.copytree(table, tmp_path / "minilm-static")
     assert as_embedder("minilm-static").name == "minilm-static"
     assert commands.model_path("minilm-static") == tmp_path / "minilm-static" / "table.npy"
     assert all(check.ok and check.expected for check in commands.verify("minilm-static"))
     states = {state.name: state for state in commands.list_models()}
     assert states["minilm-static"].present
+    assert states["minilm-static"].dim == by_path.dim != states["minilm"].dim
     assert "bge-small-en-v1.5-static" not in states
 
 
