@@ -167,7 +167,10 @@ def _better(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
 
 
 def two_callers(texts: Sequence[str]) -> float:
-    """Texts per second of two caller threads on one session, against one (wall time)."""
+    """Texts per second of two caller threads on one session, against one (wall time).
+
+    The best of each, taken in turns: it needs two CPUs that nobody else uses for a moment.
+    """
     embedder = OnnxEmbedder("minilm-int8", cache_bytes=0)
     embedder.embed_passages(texts[:2])
 
@@ -178,7 +181,8 @@ def two_callers(texts: Sequence[str]) -> float:
             list(pool.map(embedder.embed_passages, parts))
         return time.perf_counter() - start
 
-    return max(seconds(1) / seconds(2) for _ in range(5))
+    rounds = [(seconds(1), seconds(2)) for _ in range(8)]
+    return min(one for one, _ in rounds) / min(two for _, two in rounds)
 
 
 def accuracy(data: Path, same: Path) -> dict[str, dict[str, float]]:
@@ -298,7 +302,7 @@ def goals(results: dict[str, Any]) -> list[Goal]:
         lines.append(Goal(text, f"<= {limit:g} {unit}", value, shown, value <= limit))
 
     def least(text: str, value: float, limit: float) -> None:
-        lines.append(Goal(text, f">= {limit:g}", value, f"{value:.6f}".rstrip("0"), value >= limit))
+        lines.append(Goal(text, f">= {limit:g}", value, f"{value:.6f}".rstrip("0").rstrip("."), value >= limit))
 
     ratio("128 tokens, ORT's int8 file: against fastembed on the same file",
           latency("fe-int8") / latency("ours-int8"), 1.08)  # fmt: skip
