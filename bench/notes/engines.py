@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rsm_fast.arena import Arena
 from rsm_fast.index import top_members
 
-__all__ = ["ENGINES", "ChromaWorker", "Engine"]
+__all__ = ["ENGINES", "ChromaWorker", "Engine", "Graph"]
 
 F32 = npt.NDArray[np.float32]
 
@@ -40,6 +40,17 @@ class Engine(Protocol):
 
     def nbytes(self) -> int:
         """What the index holds, vectors included."""
+
+
+@runtime_checkable
+class Graph(Engine, Protocol):
+    """An engine whose building takes so long that what was built can be kept."""
+
+    def save(self, path: Path) -> None:
+        """Write what was built."""
+
+    def load(self, path: Path, dim: int) -> None:
+        """Read it back, in place of building."""
 
 
 class Ours:
@@ -113,6 +124,16 @@ class FaissHnsw(FaissFlat):
         self.index.hnsw.efSearch = effort
         return super().search(query, k, effort)
 
+    def save(self, path: Path) -> None:
+        self.faiss.write_index(self.index, str(path))
+
+    def load(self, path: Path, dim: int) -> None:
+        import faiss
+
+        faiss.omp_set_num_threads(1)
+        self.faiss = faiss
+        self.index = faiss.read_index(str(path))
+
 
 class Usearch:
     """usearch, float32, its own defaults for the graph."""
@@ -132,6 +153,14 @@ class Usearch:
 
     def nbytes(self) -> int:
         return int(self.index.serialized_length)
+
+    def save(self, path: Path) -> None:
+        self.index.save(str(path))
+
+    def load(self, path: Path, dim: int) -> None:
+        from usearch.index import Index
+
+        self.index = Index.restore(str(path))
 
 
 class Hnswlib:
@@ -154,6 +183,16 @@ class Hnswlib:
     def nbytes(self) -> int:
         return int(self.index.index_file_size())
 
+    def save(self, path: Path) -> None:
+        self.index.save_index(str(path))
+
+    def load(self, path: Path, dim: int) -> None:
+        import hnswlib
+
+        self.index = hnswlib.Index(space="ip", dim=dim)
+        self.index.load_index(str(path))
+        self.index.set_num_threads(1)
+
 
 ENGINES: dict[str, Callable[[], Engine]] = {
     "rsm_fast, exact": Ours,
@@ -166,33 +205,40 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 
 _CHROMA = """
 import json, sys, time
+from pathlib import Path
 import numpy as np
 import chromadb
 from chromadb.config import Settings
-base, queries, k = np.load(sys.argv[1]), np.load(sys.argv[2]), int(sys.argv[3])
-client = chromadb.EphemeralClient(Settings(anonymized_telemetry=False))
-notes = client.create_collection("notes", metadata={"hnsw:space": "ip"})
-begin = time.perf_counter()
-step = 5000
-for start in range(0, len(base), step):
-    rows = range(start, min(start + step, len(base)))
-    notes.add(ids=[str(row) for row in rows], embeddings=base[start : start + step])
-build = time.perf_counter() - begin
-asked = [query.tolist() for query in queries]
-def run():
-    begin = time.perf_counter()
-    found = [notes.query(query_embeddings=[q], n_results=k, include=[])["ids"][0] for q in asked]
-    return time.perf_counter() - begin, found
-run()
-seconds, found = min((run() for _ in range(3)), key=lambda pair: pair[0])
-print(json.dumps({"build": build, "seconds": seconds / len(asked),
-                  "found": [[int(row) for row in rows] for rows in found],
-                  "version": chromadb.__version__}))
+folder, k, build_only = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "build"
+client = chromadb.PersistentClient(str(folder / "store"), Settings(anonymized_telemetry=False))
+notes = client.get_or_create_collection("notes", metadata={"hnsw:space": "ip"})
+base, queries = np.load(folder / "base.npy", mmap_mode="r"), np.load(folder / "queries.npy")
+spent = folder / "seconds"
+begun, before = notes.count(), float(spent.read_text()) if spent.exists() else 0.0
+begin = time.process_time()
+for start in range(begun, len(base), 5000):
+    rows = range(start, min(start + 5000, len(base)))
+    notes.add(ids=[str(row) for row in rows], embeddings=base[rows.start : rows.stop])
+    spent.write_text(str(before + time.process_time() - begin))
+given = {"build": float(spent.read_text()), "version": chromadb.__version__}
+if not build_only:
+    asked = [query.tolist() for query in queries]
+    best, found = [float("inf")] * len(asked), []
+    for _ in range(ROUNDS):
+        found = []
+        for number, query in enumerate(asked):
+            begin = time.process_time()
+            got = notes.query(query_embeddings=[query], n_results=k, include=[])
+            best[number] = min(best[number], time.process_time() - begin)
+            found.append([int(row) for row in got["ids"][0]])
+    given |= {"seconds": sum(best) / len(best), "found": found}
+    given["bytes"] = sum(f.stat().st_size for f in (folder / "store").rglob("*") if f.is_file())
+print(json.dumps(given))
 """
 
 
 class ChromaWorker:
-    """ChromaDB, in a Python of its own, since it asks for many packages.
+    """ChromaDB on disk, in a Python of its own, since it asks for many packages.
 
     Parameters
     ----------
@@ -203,15 +249,21 @@ class ChromaWorker:
     def __init__(self, python: Path) -> None:
         self.python = python
 
-    def run(self, vectors: F32, queries: F32, k: int, folder: Path) -> dict[str, Any]:
-        """Build and ask, in the child; seconds of building and of a query, rows found."""
-        files = []
+    def run(
+        self, vectors: F32, queries: F32, k: int, folder: Path, *, rounds: int, build_only: bool
+    ) -> dict[str, Any]:
+        """Build what the folder lacks, then ask, in the child.
+
+        Gives processor seconds of building and of a query, all threads together, the rows
+        found, and the bytes of the files.
+        """
         for name, array in (("base", vectors), ("queries", queries)):
-            files.append(str(folder / f"{name}.npy"))
-            np.save(files[-1], array)
+            np.save(folder / f"{name}.npy", array)
+        script = _CHROMA.replace("ROUNDS", str(rounds))
+        mode = "build" if build_only else "ask"
         run = subprocess.run(
-            [str(self.python), "-c", _CHROMA, *files, str(k)],
-            capture_output=True,
+            [str(self.python), "-c", script, str(folder), str(k), mode],
+            stdout=subprocess.PIPE,
             text=True,
             check=True,
         )

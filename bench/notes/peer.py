@@ -35,8 +35,8 @@ __all__ = ["NOTES", "NoteSystem", "model_from_environment"]
 _WORKERS = 4
 
 
-def model_from_environment() -> ChatEndpoint:
-    """The endpoint that the environment names.
+def model_from_environment(**options: Any) -> ChatEndpoint:
+    """The endpoint that the environment names; further options are those of `ChatEndpoint`.
 
     Raises
     ------
@@ -49,10 +49,11 @@ def model_from_environment() -> ChatEndpoint:
             "a-mem: set RSM_FAST_LLM_URL and RSM_FAST_LLM_MODEL to an OpenAI-compatible endpoint, "
             "or run the systems `a-mem-standin...`, which need none"
         )
-    default = user_cache_path("rsm_fast", appauthor=False) / "bench" / "answers.sqlite"
-    cache = AnswerCache(Path(os.environ.get("RSM_FAST_LLM_CACHE", default)))
+    if "cache" not in options:
+        default = user_cache_path("rsm_fast", appauthor=False) / "bench" / "answers.sqlite"
+        options["cache"] = AnswerCache(Path(os.environ.get("RSM_FAST_LLM_CACHE", default)))
     key = os.environ.get("RSM_FAST_LLM_KEY")
-    return ChatEndpoint(url, name, api_key=key, concurrency=_WORKERS, cache=cache)
+    return ChatEndpoint(url, name, **{"api_key": key, "concurrency": _WORKERS, **options})
 
 
 class NoteSystem:

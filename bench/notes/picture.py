@@ -1,7 +1,8 @@
 """t-SNE of a conversation's notes, with and without links and evolution (as in A-MEM's figure).
 
 ``python -m bench.notes.picture --locomo PATH --out FOLDER`` writes PNG and SVG. The model is the
-endpoint that the environment names (see `bench.notes.peer`), else the stand-in.
+endpoint that the environment names (see `bench.notes.peer`), else the stand-in; answers that
+`bench.notes.conversation` has got are not asked for again.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.datasets import Stream, read_dataset
-from bench.notes.peer import model_from_environment
-from bench.notes.standin import StandIn
+from bench.notes.conversation import kept_model, model_name, slice_of
 from bench.quality.vectors import CachedEmbedder, default_cache
 from rsm_fast import Memory
 from rsm_fast.embedding import Embedder, as_embedder
@@ -90,25 +90,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.notes.picture", description=__doc__)
     parser.add_argument("--locomo", type=Path, default=data / "locomo", metavar="PATH")
     parser.add_argument("--stream", type=int, default=0, metavar="N", help="which conversation")
+    parser.add_argument("--turns", type=int, metavar="N", help="only so many, the first")
+    parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--repairs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=root / "build" / "notes", metavar="FOLDER")
     chosen = parser.parse_args(arguments)
-    stream = read_dataset("locomo", chosen.locomo).streams[chosen.stream]
+    stream = slice_of(read_dataset("locomo", chosen.locomo).streams[chosen.stream], chosen.turns)
     embedder = CachedEmbedder(as_embedder(None), default_cache())
-    real = bool(os.environ.get("RSM_FAST_LLM_URL"))
-    panels = {}
-    for name, options in (
-        ("links and evolution", {}),
-        ("without", {"links": False}),
-    ):
-        model: LanguageModel = model_from_environment() if real else StandIn()
-        panels[name] = note_vectors(stream, embedder, model, **options)
+    given = {"k": chosen.k, "repairs": chosen.repairs}
+    with kept_model(chosen.out) as model:
+        panels = {
+            "links and evolution": note_vectors(stream, embedder, model, **given),
+            "without": note_vectors(stream, embedder, model, links=False, **given),
+        }
     names = {
         name: number for number, name in enumerate(dict.fromkeys(t.session for t in stream.turns))
     }
     sessions = [names[turn.session] for turn in stream.turns]
-    who = (
-        os.environ.get("RSM_FAST_LLM_MODEL", "") if real else "a rule in place of a language model"
-    )
+    who = model_name() or "a rule in place of a language model"
     title = f"Notes of LoCoMo conversation {stream.name}, coloured by session ({who})"
     for file in draw(panels, sessions, title, chosen.out):
         print(file)

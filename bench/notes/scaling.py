@@ -3,6 +3,10 @@
 The paper reports 0.31 us at 1,000 notes, growing to 3.70 us at 1,000,000.
 ``python -m bench.notes.scaling --write`` runs up to 100,000 and writes the tables into
 docs/notes.md; ``--full`` adds 1,000,000. Run it pinned: ``taskset -c 1``.
+
+Graphs take long to build, so they are kept in ``--built`` and read back by the next run:
+``--only-build`` makes them while the machine has other things to do, ``--resume`` measures
+what the results lack.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ import numpy.typing as npt
 
 from bench.datasets import read_dataset
 from bench.kernels.vectors import noisy_copies, real_vectors
-from bench.notes.engines import ENGINES, ChromaWorker, Engine
+from bench.notes.engines import ENGINES, ChromaWorker, Engine, Graph
 from rsm_fast.embedding import as_embedder
 
 __all__ = ["Floor", "Row", "main", "measure", "tables"]
@@ -81,7 +85,12 @@ class Floor:
 
 
 def measure(
-    name: str, engine: Engine, vectors: F32, queries: F32, exact: npt.NDArray[np.float64]
+    name: str,
+    engine: Engine,
+    vectors: F32,
+    queries: F32,
+    exact: npt.NDArray[np.float64],
+    kept: Path | None = None,
 ) -> Row:
     """Build one engine, find the least effort that reaches the recall, and time it.
 
@@ -89,10 +98,10 @@ def measure(
     ----------
     exact : float64[q]
         Cosine of the k-th best row of each query, by the definition.
+    kept : Path or None
+        As in `built`.
     """
-    begin = time.process_time()
-    engine.build(vectors)
-    build = time.process_time() - begin
+    build = built(name, engine, vectors, kept)
     recall, effort = 0.0, 0
     for effort in engine.efforts:
         found = [engine.search(query, K, effort) for query in queries]
@@ -101,6 +110,31 @@ def measure(
             break
     micros = _best_micros(lambda query: engine.search(query, K, effort), queries)
     return Row(name, len(vectors), micros, recall, engine.nbytes(), build, effort)
+
+
+def built(name: str, engine: Engine, vectors: F32, kept: Path | None = None) -> float:
+    """Build an engine, or read back what an earlier run built; processor seconds of building.
+
+    Parameters
+    ----------
+    kept : Path or None
+        Folder of the graphs that were built, if they are to be kept.
+    """
+    file = None
+    if kept is not None and isinstance(engine, Graph):
+        kept.mkdir(parents=True, exist_ok=True)
+        file = kept / f"{name.replace(' ', '-')}-{len(vectors)}"
+        spent = file.with_suffix(".seconds")
+        if spent.exists():
+            engine.load(file, vectors.shape[1])
+            return float(spent.read_text("utf-8"))
+    begin = time.process_time()
+    engine.build(vectors)
+    seconds = time.process_time() - begin
+    if file is not None and isinstance(engine, Graph):
+        engine.save(file)
+        spent.write_text(str(seconds), "utf-8")
+    return seconds
 
 
 def _best_micros(search: Callable[[F32], Any], queries: F32) -> float:
@@ -253,7 +287,7 @@ def tables(result: dict[str, Any]) -> str:
         f"Measured by `python -m bench.notes.scaling --write` on {result['machine']}, one thread; "
         f"{result['versions']}. {result['dim']} dimensions, k = {K}, {result['queries']} questions "
         f"of RealMem. Times are processor times: of each query the best of {_ROUNDS} rounds, "
-        "and their mean (ChromaDB, which works in threads of its own: elapsed time). "
+        "and their mean (ChromaDB: of all its threads). "
         f"Graphs: the least effort that reaches a recall of {WANTED}. Vectors: MiniLM embeddings "
         f"of RealMem, from {result['real']:,} on noisy copies of them.",
         "",
@@ -329,6 +363,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--graphs-up-to", type=int, default=FULL_SIZE, metavar="N",
                         help="leave graphs out above this size")  # fmt: skip
     parser.add_argument("--resume", action="store_true", help="keep what stands in --out")
+    parser.add_argument("--built", type=Path, metavar="FOLDER", help="keep built graphs here")
+    parser.add_argument("--only-build", action="store_true", help="measure nothing yet")
     parser.add_argument("--chroma-up-to", type=int, default=100_000, metavar="N")
     parser.add_argument("--chroma-python", type=Path, metavar="FILE",
                         help="an interpreter that has chromadb")  # fmt: skip
@@ -339,6 +375,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.again:
         write_page(json.loads(chosen.out.read_text("utf-8")))
         return 0
+    if chosen.only_build and chosen.built is None:
+        parser.error("--only-build needs --built")
+    if chosen.only_build:
+        _build(chosen)
+        return 0
     result = _run(chosen)
     print(tables(result))
     if chosen.write:
@@ -346,13 +387,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(chosen: argparse.Namespace) -> dict[str, Any]:
-    sizes = sorted({*chosen.sizes, *([FULL_SIZE] if chosen.full else [])})
+def _sizes(chosen: argparse.Namespace) -> list[int]:
+    return sorted({*chosen.sizes, *([FULL_SIZE] if chosen.full else [])})
+
+
+def _wanted(chosen: argparse.Namespace, n: int) -> list[str]:
+    """Engines that are to run at one size."""
+    names = [
+        name for name in chosen.engines if n <= chosen.graphs_up_to or not name.endswith("HNSW")
+    ]
+    if chosen.chroma_python and n <= chosen.chroma_up_to:
+        names.append("ChromaDB")
+    return names
+
+
+def _vectors(n: int) -> tuple[F32, int]:
+    """Vectors of n notes, and how many of them are real."""
     real = real_vectors(make=False)
     if len(real) < 1000:
         raise SystemExit("make the vectors first: python -m bench.kernels.vectors")
-    texts = _questions()
-    queries, embedding = _embedded(texts)
+    return noisy_copies(real, n), min(n, len(real))
+
+
+def _build(chosen: argparse.Namespace) -> None:
+    """Make the graphs that `_run` will need."""
+    for n in _sizes(chosen):
+        vectors, _ = _vectors(n)
+        for name in _wanted(chosen, n):
+            if name == "ChromaDB":
+                seconds = _chroma(chosen, vectors, vectors[:1], build_only=True)["build"]
+            elif isinstance(engine := ENGINES[name](), Graph):
+                seconds = built(name, engine, vectors, chosen.built)
+            else:
+                continue
+            print(f"{name}, {n:,} notes: {seconds:,.1f} s", file=sys.stderr, flush=True)
+
+
+def _run(chosen: argparse.Namespace) -> dict[str, Any]:
+    queries, embedding = _embedded(_questions())
     parts, rate = floors(queries[0])
     parts.append(embedding)
     result: dict[str, Any] = {
@@ -362,7 +434,7 @@ def _run(chosen: argparse.Namespace) -> dict[str, Any]:
         ),
         "dim": queries.shape[1],
         "queries": len(queries),
-        "real": len(real),
+        "real": 0,
         "bytes_per_us": rate,
         "floors": [asdict(part) for part in parts],
         "rows": [],
@@ -370,21 +442,19 @@ def _run(chosen: argparse.Namespace) -> dict[str, Any]:
     }
     if chosen.resume and chosen.out.exists():
         kept = json.loads(chosen.out.read_text("utf-8"))
-        result.update(rows=kept["rows"], notes=kept["notes"])
-    done = {(row["engine"], row["n"]) for row in result["rows"]}
-    for n in sizes:
-        vectors = noisy_copies(real, n)
+        result.update(rows=kept["rows"], notes=kept["notes"], real=kept["real"])
+    for n in _sizes(chosen):
+        done = {row["engine"] for row in result["rows"] if row["n"] == n}
+        if not (names := [name for name in _wanted(chosen, n) if name not in done]):
+            continue
+        vectors, real = _vectors(n)
+        result["real"] = max(result["real"], real)
         exact = kth_best(vectors, queries)
-        for name in [*chosen.engines, "ChromaDB"]:
-            too_large = n > chosen.graphs_up_to and name.endswith("HNSW")
-            if (name, n) in done or too_large:
-                continue
-            if name != "ChromaDB":
-                row = measure(name, ENGINES[name](), vectors, queries, exact)
-            elif chosen.chroma_python and n <= chosen.chroma_up_to:
-                row = _chroma(chosen.chroma_python, vectors, queries, exact, result)
+        for name in names:
+            if name == "ChromaDB":
+                row = _chroma_row(chosen, vectors, queries, exact, result)
             else:
-                continue
+                row = measure(name, ENGINES[name](), vectors, queries, exact, chosen.built)
             result["rows"].append(asdict(row))
             print(row, file=sys.stderr, flush=True)
             chosen.out.parent.mkdir(parents=True, exist_ok=True)
@@ -393,22 +463,34 @@ def _run(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def _chroma(
-    python: Path,
+    chosen: argparse.Namespace, vectors: F32, queries: F32, *, build_only: bool = False
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as spare:
+        folder = (chosen.built or Path(spare)) / f"ChromaDB-{len(vectors)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return ChromaWorker(chosen.chroma_python).run(
+            vectors, queries, K, folder, rounds=_ROUNDS, build_only=build_only
+        )
+
+
+def _chroma_row(
+    chosen: argparse.Namespace,
     vectors: F32,
     queries: F32,
     exact: npt.NDArray[np.float64],
     result: dict[str, Any],
 ) -> Row:
-    with tempfile.TemporaryDirectory() as folder:
-        given = ChromaWorker(python).run(vectors, queries, K, Path(folder))
+    given = _chroma(chosen, vectors, queries)
     found = [np.array(rows, np.int64) for rows in given["found"]]
     note = (
-        f"ChromaDB {given['version']} in memory, with its default settings, in a Python of its own."
+        f"ChromaDB {given['version']} on disk, with its default settings, in a Python of its own; "
+        "bytes are those of its files."
     )
     if note not in result["notes"]:
         result["notes"].append(note)
     recall = _recall(found, vectors, queries, exact)
-    return Row("ChromaDB", len(vectors), 1e6 * given["seconds"], recall, 0, given["build"], -1)
+    micros = 1e6 * given["seconds"]
+    return Row("ChromaDB", len(vectors), micros, recall, given["bytes"], given["build"], -1)
 
 
 def _machine() -> str:

@@ -137,12 +137,14 @@ def connect(
     """Have a new note held against its neighbours, which are addressed by their ids."""
     ids = {neighbour.turn.id: neighbour for neighbour in neighbours}
     known = {"type": "string", "enum": list(ids)}
-    properties: dict[str, Any] = {"links": {"type": "array", "items": known}}
+    most = {"maxItems": len(ids)}  # a weak model under a grammar would go on and on
+    properties: dict[str, Any] = {"links": {"type": "array", "items": known, **most}}
     if evolution:
         rewrite = {"type": "object", "properties": {"id": known, **_DESCRIPTION}}
         properties["rewrites"] = {
             "type": "array",
             "items": {**rewrite, "required": ["id", *_DESCRIPTION]},
+            **most,
         }
     schema: Schema = {"type": "object", "properties": properties, "required": list(properties)}
     messages = connect_messages(new, neighbours, evolution=evolution)

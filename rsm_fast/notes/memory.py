@@ -170,19 +170,19 @@ class NoteMemory:
             If there is no such note, or nothing to take back.
         """
         with self._shelf.writing() as (writer, ns):
-            turn = writer.turn(ns, id)
-            step = None if turn is None else NoteWriter(writer).undo(ns, turn.pk)
+            turn = None if ns is None else writer.turn(ns, id)
+            step = None
+            if turn is not None and ns is not None:
+                step = NoteWriter(writer).undo(ns, turn.pk)
             if step is None:
                 raise NotFoundError(f"note {id!r}: no rewriting of it is left to be undone")
             return shown_evolution(writer, id, step)
 
     def clear(self) -> None:
         """Remove all notes with their links and history; the turns stay."""
-        with self._shelf.reading() as (_, ns):
-            if ns is None:
-                return
         with self._shelf.writing() as (writer, ns):
-            NoteWriter(writer).clear(ns)
+            if ns is not None:
+                NoteWriter(writer).clear(ns)
 
     # -- reading ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.errors import NotFoundError, StoreLockedError
+from rsm_fast.errors import StoreLockedError
 from rsm_fast.notes.state import NoteState, space_of
 from rsm_fast.store import Reader, Writer
 from rsm_fast.store.notes import Description, NoteReader, NoteWriter
@@ -93,13 +93,14 @@ class Shelf:
             yield reader, None if record is None else record.id
 
     @contextmanager
-    def writing(self) -> Iterator[tuple[Writer, int]]:
-        """A transaction, under the memory's lock."""
+    def writing(self) -> Iterator[tuple[Writer, int | None]]:
+        """A transaction, under the memory's lock, and the namespace's number.
+
+        None where there is no such namespace: never written, or purged meanwhile.
+        """
         with self._core.lock, self._core.store.write() as writer:
             record = writer.namespace(self._core.key)
-            if record is None:
-                raise NotFoundError(f"namespace {self._core.key!r} was purged meanwhile")
-            yield writer, record.id
+            yield writer, None if record is None else record.id
 
     @contextmanager
     def view(self) -> Iterator[tuple[Reader, NoteState | None]]:
@@ -148,6 +149,8 @@ class Shelf:
                 for note, vector in zip(notes, vectors, strict=True)
             }
             with contextlib.suppress(StoreLockedError), self.writing() as (writer, ns):
+                if ns != state.ns:  # purged, perhaps made anew since
+                    return
                 table = NoteWriter(writer)
                 standing = table.notes(ns, stale)
                 table.set_vectors(ns, space, [(n.turn, made[n]) for n in standing if n in made])

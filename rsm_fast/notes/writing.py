@@ -287,8 +287,8 @@ class NoteMaker:
         evolutions = 0
         with self._shelf.writing() as (writer, ns):
             notes = NoteWriter(writer)
-            turns = writer.turns(ns, [note.turn])
-            if not turns or text_digest(turns[0].text) != note.text_digest:
+            turns = [] if ns is None else writer.turns(ns, [note.turn])
+            if ns is None or not turns or text_digest(turns[0].text) != note.text_digest:
                 return 0, 0
             standing = {old.turn: old for old in notes.notes(ns, list(near))}
             notes.put(ns, note)

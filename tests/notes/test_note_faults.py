@@ -234,7 +234,7 @@ def test_a_dry_run_counts_what_a_run_takes(server, turns) -> None:
     assert estimate.completion_tokens > 11 * 40
 
 
-@pytest.mark.parametrize("change", ["delete", "update", "evolve"])
+@pytest.mark.parametrize("change", ["delete", "update", "evolve", "purge"])
 def test_what_others_change_while_the_model_thinks_is_left_alone(make, turns, change) -> None:
     """The model answers about t1 and t4 when t1 has changed already."""
 
@@ -246,6 +246,8 @@ def test_what_others_change_while_the_model_thinks_is_left_alone(make, turns, ch
                     notes.memory.delete("t1")
                 elif change == "update":
                     notes.memory.update("t4", "Nothing is cancelled.")
+                elif change == "purge":
+                    notes.memory.purge()
                 else:
                     NoteMemory(notes.memory, Scripted(self.connected)).add(turns[1])
             return super().chat(messages, schema)
@@ -258,6 +260,8 @@ def test_what_others_change_while_the_model_thinks_is_left_alone(make, turns, ch
         assert notes.get("t1") is None and notes.get("t4").links == ()
     elif change == "update":
         assert notes.get("t4").pending and notes.get("t1").context == "About a tram."
+    elif change == "purge":
+        assert notes.get("t4") is None and notes.stats().notes == 0
     else:
         assert [step.cause for step in notes.history("t1")] == ["t2"]
     assert notes.memory._core.store.check() == []

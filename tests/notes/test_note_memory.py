@@ -207,6 +207,46 @@ def test_an_updated_turn_is_described_anew(make, standin, turns) -> None:
     assert "cinema" in notes.get("t3").keywords
 
 
+def test_every_verb_stands_a_purge_by_another_process(make, standin, turns, tmp_path) -> None:
+    path = tmp_path / "notes.rsm"
+    notes = make(standin, path, k=3)
+    notes.add_many(turns)
+    assert notes.search("Lisbon")
+    with Memory.open(path, embedder="hashing") as other:
+        other.purge()
+    assert notes.search("Lisbon") == [] and notes.pack("Lisbon", budget=500).text == ""
+    assert notes.get("t1") is None and notes.history("t1") == [] and notes.pending() == []
+    assert (notes.stats().notes, notes.estimate().calls, notes.complete().asked) == (0, 0, 0)
+    notes.clear()
+    with pytest.raises(NotFoundError, match="no rewriting"):
+        notes.undo("t1")
+    with NoteMemory.open(path, standin, embedder="hashing") as other:
+        other.add("The ferry to Lisbon runs on Sundays.", id="new")
+    assert [hit.note.id for hit in notes.search("Lisbon")] == ["new"]
+    assert "ferry" in notes.pack("Lisbon", budget=500).text
+    assert notes.memory._core.store.check() == []
+
+
+def test_notes_whose_vectors_wait_when_they_are_purged(
+    make, standin, turns, tmp_path, monkeypatch
+) -> None:
+    path = tmp_path / "notes.rsm"
+    notes = make(standin, path, k=3)
+    notes.add_many(turns)
+    evolved = next(turn["id"] for turn in turns if notes.history(turn["id"]))
+    notes.undo(evolved)  # its vector is made by the next search
+    embedded = notes._shelf.embedded
+
+    def purged_meanwhile(texts: list[str]) -> object:
+        with Memory.open(path, embedder="hashing") as other:
+            other.purge()
+        return embedded(texts)
+
+    monkeypatch.setattr(notes._shelf, "embedded", purged_meanwhile)
+    assert notes.search("Lisbon") == []
+    assert notes.stats().notes == 0 and notes.memory._core.store.check() == []
+
+
 def test_purge_takes_the_notes_along(make, standin, turns) -> None:
     notes = make(standin)
     notes.add_many(turns)
