@@ -44,6 +44,7 @@ ANALYSER_VERSION = 2
 """Stored with every chunk's terms; a store whose terms have another version is analysed anew."""
 
 _LONGEST_WORD = 64
+_MOST_WORDS = 1 << 16  # that are kept with their terms, about 16 MB
 
 # Combining marks that `\w` leaves out: Latin, Cyrillic, Hebrew, Arabic, and the Indic blocks.
 _MARKS = r"\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"
@@ -65,6 +66,7 @@ _TOKEN = re.compile(
     rf"|[{_UNSPACED}]+"
     rf"|{_SYMBOL}(?:{_SYMBOL}|{_JOINED})*"
 )
+_ODD_SPACES = "\x85\u1680\u2028\u2029"  # not ASCII, and left by NFKC: `_TOKEN` looks at them
 _LINE_LABEL = re.compile(r"^[\s#*\[(]*step\s*#?\s*([0-9]{1,9})\b", re.IGNORECASE | re.MULTILINE)
 _UNSPACED_RUN = re.compile(rf"[{_UNSPACED}]+")
 _ONE_SYMBOL = re.compile(rf"{_SYMBOL}(?:[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff]|\u200d.)*")
@@ -111,10 +113,14 @@ def analyse(text: str) -> list[str]:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
         text = text.replace("’", "'")
-    tokens = _TOKEN.findall(text.casefold())
-    terms = list(chain.from_iterable(map(_terms_of_token, tokens)))
+    folded = text.casefold()
+    # No token crosses white space, so terms are looked up word by word.
+    whole = not text.isascii() and any(space in folded for space in _ODD_SPACES)
+    words = [folded] if whole else folded.split()
+    terms = list(chain.from_iterable(map(_terms_of.__getitem__, words)))
     if terms:
         return terms
+    tokens = _TOKEN.findall(folded)
     unfiltered = [_stem(token)[:_LONGEST_WORD] for token in tokens]
     return unfiltered or [
         piece[:_LONGEST_WORD].encode("utf-8", "replace").decode() for piece in text.split()
@@ -167,6 +173,8 @@ def step_label(text: str, metadata: Mapping[str, JSONValue] | None = None) -> in
     given = metadata.get("step") if metadata else None
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**31:
         return given
+    if "step" not in text.casefold():
+        return -1
     match = _LINE_LABEL.search(text)
     return int(match[1]) if match and int(match[1]) < 2**31 else -1
 
@@ -187,7 +195,25 @@ _MONTHS = (
 _WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 
 
-@lru_cache(maxsize=1 << 16)
+class _WordTerms(dict[str, tuple[str, ...]]):
+    """Terms of casefolded words; what is not known yet is worked out, and kept if it is short.
+
+    Bounded. Several threads may use it: they can only do the same work twice.
+    """
+
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        terms = tuple(chain.from_iterable(map(_terms_of_token, _TOKEN.findall(word))))
+        if len(word) <= _LONGEST_WORD:
+            if len(self) >= _MOST_WORDS:
+                self.clear()
+            self[word] = terms
+        return terms
+
+
+_terms_of = _WordTerms()
+
+
+@lru_cache(maxsize=1 << 14)
 def _terms_of_token(token: str) -> tuple[str, ...]:
     """Terms of one token; none for a stop word."""
     if token in _STOP_WORDS:

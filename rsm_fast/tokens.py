@@ -147,7 +147,7 @@ class PlainTokenizerCounter:
 
 
 # What str.split() takes for white space but BERT's normaliser deletes, joining its sides.
-_CONTROL_SPACES: Final = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_CONTROL_SPACES: Final = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _SPACES: Final = re.compile("[ \t\r\n]+")
 # Characters that BERT's pre-tokeniser always cuts off as words of their own: ASCII and
 # common general punctuation, and ideographs. The rest of a long word comes in runs.
@@ -159,6 +159,18 @@ _ALONE: Final = (
 _LONGEST_CACHED_WORD: Final = 48
 _MOST_CACHED_WORDS: Final = 64_000  # about 13 MB
 _WORDS_PER_CALL: Final = 2_000
+_MANY_LINES: Final = 256
+
+
+class _Known(dict[str, tuple[int, ...]]):
+    """Ids of words; one that is not here is looked up."""
+
+    def __init__(self, look_up: Callable[[str], tuple[int, ...]]) -> None:
+        super().__init__()
+        self._look_up = look_up
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        return self._look_up(word)
 
 
 class WordPieceCounter:
@@ -187,78 +199,69 @@ class WordPieceCounter:
     def __init__(self, load: Callable[[], Tokenizer], *, name: str) -> None:
         self.name = name
         self._load = load
-        self._ids_of: dict[str, tuple[int, ...]] = {}
+        self._ids_of = _Known(self._looked_up)
         self._tokenizer: Tokenizer | None = None
         self._cuts: re.Pattern[str] = re.compile("")
 
     def __call__(self, text: str) -> int:
         """Tokens of ``text``."""
-        words = _words(text)
-        try:
-            return sum(map(len, map(self._ids_of.__getitem__, words)))
-        except KeyError:  # words that the cache lacks
-            return sum(map(len, self._learn(words)))
+        return sum(map(len, map(self._ids_of.__getitem__, _words(text))))
 
     def count_lines(self, lines: Sequence[str]) -> list[int]:
-        """Tokens of each line; words that the cache lacks are tokenised in one go."""
-        split = [_words(line) for line in lines]
-        known = self._ids_of
-        missing = set(chain.from_iterable(split)).difference(known)
-        found = self._looked_up(missing) if missing else {}
-        counts = []
-        for words in split:
-            try:
-                counts.append(sum(map(len, map(known.__getitem__, words))))
-            except KeyError:  # a long word, or the cache was full and emptied
-                try:
-                    counts.append(sum(len(found[w] if w in found else known[w]) for w in words))
-                except KeyError:
-                    counts.append(sum(map(len, self._learn(words))))
-        return counts
+        """Tokens of each line."""
+        if _has_control_space("".join(lines)):
+            return [self(line) for line in lines]
+        split = [line.split() for line in lines]
+        ids_of = self._ids_of.__getitem__
+        if len(lines) >= _MANY_LINES:  # their new words are tokenised in one go
+            known = self._ids_of
+            new = {word for word in chain.from_iterable(split) if word not in known}
+            self._tokenised([word for word in new if len(word) <= _LONGEST_CACHED_WORD])
+        return [sum(map(len, map(ids_of, words))) for words in split]
 
     def ids(self, text: str) -> list[int]:
         """Ids of the tokens of ``text``, in order."""
-        words = _words(text)
-        try:
-            return list(chain.from_iterable(map(self._ids_of.__getitem__, words)))
-        except KeyError:
-            return list(chain.from_iterable(self._learn(words)))
+        return list(chain.from_iterable(map(self._ids_of.__getitem__, _words(text))))
 
     def __getstate__(self) -> object:
         raise TypeError(f"{type(self).__name__} cannot be pickled; make one in each process")
 
-    def _learn(self, words: list[str]) -> list[tuple[int, ...]]:
-        """Ids of each word, tokenising those that the cache lacks and keeping the short ones."""
-        found = {word: ids for word in words if (ids := self._ids_of.get(word)) is not None}
-        found.update(self._looked_up(set(words).difference(found)))
-        return [found[word] for word in words]
+    def _looked_up(self, word: str) -> tuple[int, ...]:
+        """Ids of a word that the cache lacks."""
+        if len(word) > _LONGEST_CACHED_WORD:
+            return self._cut_up(word)
+        ids = self._encoded(word)
+        self._keep({word: ids})
+        return ids
 
-    def _looked_up(self, words: set[str]) -> dict[str, tuple[int, ...]]:
-        """Ids of words that the cache lacks; the short ones are kept."""
+    def _encoded(self, text: str) -> tuple[int, ...]:
         tokenizer = self._tokenizer or self._open()
-        short = [word for word in words if len(word) <= _LONGEST_CACHED_WORD]
-        found = self._tokenised(short, tokenizer)
-        for word in words:
-            if len(word) > _LONGEST_CACHED_WORD:
-                found[word] = self._cut_up(word, tokenizer)
-        return found
+        clean = without_surrogates(text)
+        return tuple(tokenizer.encode(clean, add_special_tokens=False).ids)
 
-    def _cut_up(self, word: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    def _keep(self, found: dict[str, tuple[int, ...]]) -> None:
+        if len(self._ids_of) + len(found) > _MOST_CACHED_WORDS:
+            self._ids_of.clear()
+        self._ids_of.update(islice(found.items(), _MOST_CACHED_WORDS))
+
+    def _cut_up(self, word: str) -> tuple[int, ...]:
         """Ids of a long word, cut where the tokenizer would, so that its pieces repeat too."""
+        if self._tokenizer is None:
+            self._open()
         pieces = self._cuts.findall(word)
         distinct = dict.fromkeys(pieces)
         known = self._ids_of
         found = {piece: known[piece] for piece in distinct if piece in known}
         short = (piece for piece in distinct if len(piece) <= _LONGEST_CACHED_WORD)
-        found.update(self._tokenised([p for p in short if p not in found], tokenizer))
+        found.update(self._tokenised([p for p in short if p not in found]))
         for piece in distinct:
             if piece not in found:
-                clean = without_surrogates(piece)
-                found[piece] = tuple(tokenizer.encode(clean, add_special_tokens=False).ids)
+                found[piece] = self._encoded(piece)
         return tuple(chain.from_iterable(map(found.__getitem__, pieces)))
 
-    def _tokenised(self, words: list[str], tokenizer: Tokenizer) -> dict[str, tuple[int, ...]]:
+    def _tokenised(self, words: list[str]) -> dict[str, tuple[int, ...]]:
         """Ids of short words, kept in the cache."""
+        tokenizer = self._tokenizer or self._open()
         found: dict[str, tuple[int, ...]] = {}
         for start in range(0, len(words), _WORDS_PER_CALL):
             block = words[start : start + _WORDS_PER_CALL]
@@ -274,9 +277,7 @@ class WordPieceCounter:
                 if index is not None:
                     lists[index].append(token)
             found.update(zip(block, map(tuple, lists), strict=True))
-        if len(self._ids_of) + len(found) > _MOST_CACHED_WORDS:
-            self._ids_of.clear()
-        self._ids_of.update(islice(found.items(), _MOST_CACHED_WORDS))
+        self._keep(found)
         return found
 
     def _open(self) -> Tokenizer:
@@ -292,7 +293,11 @@ class WordPieceCounter:
 
 def _words(text: str) -> list[str]:
     """Cut at white space as BERT does; see `_CONTROL_SPACES`."""
-    return _SPACES.split(text) if _CONTROL_SPACES.search(text) else text.split()
+    return _SPACES.split(text) if _has_control_space(text) else text.split()
+
+
+def _has_control_space(text: str) -> bool:
+    return any(map(text.__contains__, _CONTROL_SPACES))
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rsm_fast import analysis
 from rsm_fast.analysis import analyse, date_terms, pack_terms, unpack_terms
 from rsm_fast.instants import parse_instant
 
@@ -82,3 +83,28 @@ def test_any_text_gives_terms_without_white_space(text):
 @given(st.text())
 def test_case_does_not_matter(text):
     assert analyse(text.casefold()) == analyse(text)
+
+
+ODD = "abz's-’.,015st \xa0\u3000\u2028\x85\u1680\n\t\x1c\x0béÉßİ猫見カ😀🏽\u200d\ufe0f\u0301สﬁ#*"
+
+
+@given(st.one_of(st.text(max_size=40), st.text(st.sampled_from(ODD), max_size=20)))
+def test_words_looked_up_one_by_one_give_the_terms_of_the_whole_text(text):
+    folded = text if text.isascii() else analysis.unicodedata.normalize("NFKC", text)
+    tokens = analysis._TOKEN.findall(folded.replace("’", "'").casefold())
+    whole = [term for token in tokens for term in analysis._terms_of_token.__wrapped__(token)]
+    if whole:
+        assert analyse(text) == whole
+
+
+def test_the_cache_of_words_is_bounded(monkeypatch):
+    monkeypatch.setattr(analysis, "_MOST_WORDS", 10)
+    monkeypatch.setattr(analysis, "_terms_of", analysis._WordTerms())
+    for number in range(100):
+        assert analyse(f"word{number} cat") == [f"word{number}", "cat"]
+    assert len(analysis._terms_of) <= 10
+
+
+def test_a_step_is_found_whatever_its_letters_look_like():
+    assert analysis.step_label("ſTEP 12: open the door") == 12
+    assert analysis.step_label("a stepladder") == -1

@@ -77,6 +77,18 @@ def test_wordpiece_on_real_turns(
     assert counter.count_lines(lines) == reference.count_lines(lines)
 
 
+def test_wordpiece_of_many_lines_at_once(
+    packaged_minilm: None, counter: WordPieceCounter, reference: PlainTokenizerCounter
+) -> None:
+    lines = [
+        f"line {number} of Qx{number * 7919}y, [CLS] " + "z" * (number % 90)
+        for number in range(600)
+    ]
+    fresh = WordPieceCounter(lambda: reference._tokenizer, name="fresh")
+    assert fresh.count_lines(lines) == [reference(line) for line in lines]
+    assert counter.count_lines(lines) == fresh.count_lines(lines)
+
+
 def test_wordpiece_special_tokens_written_out(counter: WordPieceCounter) -> None:
     assert counter("[CLS]") == 1
     assert counter("a[CLS]b") == 3
