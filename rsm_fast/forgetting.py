@@ -179,6 +179,6 @@ class ForgetPath:
         for turn in plan.changed_turns:
             writer.update_turn(ns, turn)
         if plan.drafts:
-            self._writing.place(transaction, plan.drafts, {})
+            self._writing.place(transaction, plan.drafts, ())
         writer.delete_turns(ns, plan.removed_turns)
         return plan

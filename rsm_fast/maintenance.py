@@ -110,7 +110,7 @@ def rechunk(core: Core, writing: WritePath) -> int:
         )
 
     def commit(made: Plan, transaction: Transaction) -> int:
-        writing.place(transaction, made.drafts, {})
+        writing.place(transaction, made.drafts, ())
         return len({draft.parts[0].turn.pk for draft in made.drafts})
 
     return writing.planned(plan, commit)

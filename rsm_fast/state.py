@@ -399,11 +399,6 @@ class NamespaceState:
         _, first = np.unique(self.hashes[rows], return_index=True)
         return rows[np.sort(first)]
 
-    def set_keys(self, rows: Sequence[int], pks: Sequence[int]) -> None:
-        """Give rows the keys that the store chose for them."""
-        self.arena.pk[list(rows)] = pks
-        self.newest_pk = max(self.newest_pk, *pks)
-
     def recluster(self, tau: float, mean: F32 | None, raw: F32, rows: I32, next_atom: int) -> None:
         """Gate all rows anew in order of arrival.
 

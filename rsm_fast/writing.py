@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -230,12 +231,8 @@ class WritePath:
         automatic = sum(not turn.id for turn in plan.new)
         names = self._automatic_ids(transaction, automatic)
         turns = [turn if turn.id else turn._replace(id=next(names)) for turn in plan.new]
-        keys = {
-            index: (pk, turn.id)
-            for index, (pk, turn) in enumerate(
-                zip(writer.insert_turns(ns, turns), turns, strict=True)
-            )
-        }
+        pks = writer.insert_turns(ns, turns)
+        keys = [(pk, turn.id) for pk, turn in zip(pks, turns, strict=True)]
         self.place(transaction, plan.drafts, keys)
         self.warn_of_giant(state)
         new_ids = iter(turns)
@@ -257,7 +254,10 @@ class WritePath:
             missing = count - len(free)
             start = writer.take_ids(ns, missing)
             names = [_AUTOMATIC_ID.format(number) for number in range(start, start + missing)]
-            taken = {*writer.turns_by_id(ns, names), *writer.tombstoned(ns, names)}
+            taken = writer.tombstoned(ns, names)
+            # as text, numbers of one length are ordered like numbers: mostly one look suffices
+            if len(names[0]) != len(names[-1]) or writer.any_id_between(ns, names[0], names[-1]):
+                taken.update(writer.turns_by_id(ns, names))
             free.extend(name for name in names if name not in taken)
         return iter(free)
 
@@ -267,7 +267,7 @@ class WritePath:
         self,
         transaction: Transaction,
         drafts: Sequence[Draft],
-        keys: dict[int, tuple[int, str]],
+        keys: Sequence[tuple[int, str]],
     ) -> None:
         """Give drafts their rows and atoms, and write them.
 
@@ -276,38 +276,38 @@ class WritePath:
         transaction : Transaction
         drafts : sequence of Draft
             Embedded where they are complete.
-        keys : dict
-            Key and id of each new turn by its index.
+        keys : sequence of (int, str)
+            Key and id of each new turn.
         """
         writer, ns, state = transaction.writer, transaction.ns, transaction.state
-        rows = np.array([self._row_for(state, draft) for draft in drafts], np.int32)
+        new_pk = itertools.count(writer.next_chunk_pk(ns))
+        rows = [self._row_for(state, draft, draft.pk or next(new_pk)) for draft in drafts]
         if state.clusterer is not None:
             # Gated in the order in which they became complete, as one by one.
-            complete = [
-                (draft.parts[-1].index, place)
+            complete = sorted(
+                (draft.parts[-1].index, place, rows[place])
                 for place, draft in enumerate(drafts)
                 if draft.complete
-            ]
-            if complete:
-                state.clusterer.assign_many(rows[[place for _, place in sorted(complete)]])
-        new_rows: list[int] = []
+            )
+            if len(complete) == 1:
+                state.clusterer.assign(complete[0][2])
+            elif complete:
+                state.clusterer.assign_many([row for *_, row in complete])
         new: list[ChunkRecord] = []
-        for row, draft in zip(rows.tolist(), drafts, strict=True):
-            atom = int(state.arena.atom[row])
+        for atom, draft in zip(state.arena.atom[rows].tolist(), drafts, strict=True):
             record = draft.record(keys, None if atom < 0 else atom)
             if draft.pk:
                 writer.replace_chunk(ns, record)
             else:
-                new_rows.append(row)
                 new.append(record)
         if new:
-            state.set_keys(new_rows, writer.insert_chunks(ns, new))
+            writer.insert_chunks(ns, new)
         if state.clusterer is not None:
             writer.put_next_atom(ns, state.clusterer.next_atom)
         else:
             self._calibrate_if_ready(transaction)
 
-    def _row_for(self, state: NamespaceState, draft: Draft) -> int:
+    def _row_for(self, state: NamespaceState, draft: Draft, pk: int) -> int:
         first = draft.parts[0].turn
         content = RowContent(
             tokens=draft.tokens,
@@ -322,8 +322,7 @@ class WritePath:
             assert row is not None
             state.replace(row, draft.vector, content)
             return row
-        provisional = state.newest_pk + 1  # the store gives the real key
-        return state.append(draft.vector, content, pk=provisional, session=first.session)
+        return state.append(draft.vector, content, pk=pk, session=first.session)
 
     def flush(self) -> None:
         """Embed and gate every unfinished chunk."""
@@ -331,7 +330,7 @@ class WritePath:
             if view.state is None or not view.state.open_rows:
                 return
         self.planned(
-            self._finishing, lambda plan, transaction: self.place(transaction, plan.drafts, {})
+            self._finishing, lambda plan, transaction: self.place(transaction, plan.drafts, ())
         )
 
     def _finishing(self, reader: Reader, state: NamespaceState | None) -> Plan:

@@ -157,9 +157,14 @@ class Reader:
         rows = (row for part in _parts(ids) for row in self._all(sql + _marks(part), (ns, *part)))
         return {row[1]: turn_from_row(row) for row in rows}
 
+    def any_id_between(self, ns: int, first: str, last: str) -> bool:
+        """Whether a turn has an id from ``first`` to ``last``, both included."""
+        sql = "SELECT 1 FROM turns WHERE namespace = ? AND id BETWEEN ? AND ? LIMIT 1"
+        return self._one(sql, (ns, first, last)) is not None
+
     def tombstoned(self, ns: int, ids: Sequence[str]) -> set[str]:
         """Those of the ids that were deleted, and therefore may not be used again."""
-        if not self._one("SELECT 1 FROM tombstones WHERE slot BETWEEN ? AND ? LIMIT 1", slots(ns)):
+        if not self._has_tombstones(ns):
             return set()
         salt = self.salt(ns)
         digests = {id_digest(salt, id_): id_ for id_ in ids}
@@ -499,6 +504,10 @@ class Reader:
             raise _purged(ns)
         return namespace_from_row(row)
 
+    def _has_tombstones(self, ns: int) -> bool:
+        sql = "SELECT 1 FROM tombstones WHERE slot BETWEEN ? AND ? LIMIT 1"
+        return self._one(sql, slots(ns)) is not None
+
     def _bare_chunks(self, ns: int, pks: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         """Checked rows of table ``chunks``, in no order."""
         for row in self._by_pk(_BARE_CHUNKS, "c.pk", ns, pks):
@@ -541,7 +550,7 @@ def namespace_from_row(row: tuple[Any, ...]) -> NamespaceRow:
     """A namespace from its stored fields and their CRC."""
     if text_crc(*row[:-1]) != row[-1]:
         raise damaged("namespace", row[0])
-    return NamespaceRow._make(row[:-1])
+    return NamespaceRow(*row[:-1])
 
 
 def array_from_row(row: tuple[Any, ...]) -> npt.NDArray[Any]:

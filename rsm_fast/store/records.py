@@ -150,8 +150,9 @@ class NamespaceRecord(NamedTuple):
     next_atom: int
 
 
-class NamespaceRow(NamedTuple):
-    """A namespace as it stands in its table, without the CRC."""
+@dataclass(slots=True)
+class NamespaceRow:
+    """A namespace as it stands in its table, without the CRC; a writer changes it in place."""
 
     id: int
     key: str
@@ -169,6 +170,13 @@ class NamespaceRow(NamedTuple):
         return NamespaceRecord(
             self.id, self.key, json.loads(self.settings), self.generation, self.next_auto,
             self.next_atom,
+        )  # fmt: skip
+
+    def fields(self) -> tuple[Any, ...]:
+        """The columns in the order of the table."""
+        return (
+            self.id, self.key, self.salt, self.settings, self.generation, self.next_turn,
+            self.next_chunk, self.next_auto, self.next_atom, self.log_floor,
         )  # fmt: skip
 
 

@@ -39,8 +39,8 @@ __all__ = ["Writer", "check_namespace_key"]
 
 _MAX_KEY: Final = 256
 _UPDATE_NAMESPACE: Final = (
-    "UPDATE namespaces SET key = ?2, salt = ?3, settings = ?4, generation = ?5, next_turn = ?6, "
-    "next_chunk = ?7, next_auto = ?8, next_atom = ?9, log_floor = ?10, crc = ?11 WHERE id = ?1"
+    "UPDATE namespaces SET settings = ?4, generation = ?5, next_turn = ?6, next_chunk = ?7, "
+    "next_auto = ?8, next_atom = ?9, log_floor = ?10, crc = ?11 WHERE id = ?1"
 )
 _INSERT_TURN: Final = (
     "INSERT INTO turns (pk, id, role, text, micros, offset_minutes, time_given, session, metadata, "
@@ -72,7 +72,9 @@ class Writer(Reader):
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
         super().__init__(connection, path)
-        self._touched: dict[int, NamespaceRow] = {}
+        self._rows: dict[int, NamespaceRow] = {}  # as they are, or will be where touched
+        self._touched: set[int] = set()
+        self._tombstones_seen: dict[int, bool] = {}
 
     # -- namespaces ---------------------------------------------------------------------
 
@@ -107,7 +109,7 @@ class Writer(Reader):
 
     def put_settings(self, ns: int, settings: Mapping[str, Any]) -> None:
         """Replace the settings of a namespace."""
-        self._touched[ns] = self._touch(ns)._replace(settings=_dump(settings))
+        self._touch(ns).settings = _dump(settings)
 
     def put_array(self, ns: int, name: str, array: npt.NDArray[Any] | None) -> None:
         """Keep a small array, such as a calibration mean, under a name; None removes it."""
@@ -130,16 +132,17 @@ class Writer(Reader):
     def take_ids(self, ns: int, count: int) -> int:
         """Reserve ``count`` automatic ids; the first number of the run, from 1."""
         row = self._touch(ns)
-        self._touched[ns] = row._replace(next_auto=row.next_auto + count)
-        return row.next_auto
+        row.next_auto += count
+        return row.next_auto - count
 
     def put_next_atom(self, ns: int, next_atom: int) -> None:
         """Keep the number that the next new atom will get."""
-        self._touched[ns] = self._touch(ns)._replace(next_atom=next_atom)
+        self._touch(ns).next_atom = next_atom
 
     def put_counters(self, ns: int, *, next_auto: int, next_atom: int) -> None:
         """Set the number of the next automatic id and of the next new atom."""
-        self._touched[ns] = self._touch(ns)._replace(next_auto=next_auto, next_atom=next_atom)
+        row = self._touch(ns)
+        row.next_auto, row.next_atom = next_auto, next_atom
 
     def put_tombstones(self, ns: int, digests: Iterable[bytes]) -> None:
         """Keep hashes of deleted ids, made with the namespace's salt."""
@@ -155,6 +158,7 @@ class Writer(Reader):
                     "INSERT OR REPLACE INTO tombstones VALUES (?,?,?)",
                     (slot, rests, slot_crc(slot, rests)),
                 )
+                self._tombstones_seen[ns] = True
 
     def purge(self, ns: int) -> None:
         """Remove a namespace with all that it holds, tombstones and settings included."""
@@ -175,7 +179,9 @@ class Writer(Reader):
                 execute(f"DELETE FROM {table} WHERE namespace = ?", (ns,))
             execute("DELETE FROM tombstones WHERE slot BETWEEN ? AND ?", slots(ns))
             execute("DELETE FROM namespaces WHERE id = ?", (ns,))
-        del self._touched[ns]
+        del self._rows[ns]
+        self._touched.remove(ns)
+        self._tombstones_seen.pop(ns, None)
 
     # -- turns --------------------------------------------------------------------------
 
@@ -192,7 +198,7 @@ class Writer(Reader):
             raise ConflictError(f"turn {id_!r}: was deleted, and ids are never used twice")
         start = first_pk(ns) + row.next_turn
         pks = list(range(start, start + len(turns)))
-        self._touched[ns] = row._replace(next_turn=row.next_turn + len(turns))
+        row.next_turn += len(turns)
         with mapped(self._path):
             rows = []
             for pk, turn in zip(pks, turns, strict=True):
@@ -261,7 +267,7 @@ class Writer(Reader):
         row = self._touch(ns)
         start = first_pk(ns) + row.next_chunk
         pks = list(range(start, start + len(chunks)))
-        self._touched[ns] = row._replace(next_chunk=row.next_chunk + len(chunks))
+        row.next_chunk += len(chunks)
         rows, links, features = [], [], []
         with mapped(self._path):
             for pk, chunk in zip(pks, chunks, strict=True):
@@ -407,37 +413,48 @@ class Writer(Reader):
         record = super().namespace(key)
         return None if record is None else self.namespace_by_id(record.id)
 
-    def namespace_by_id(self, ns: int) -> NamespaceRecord:
-        """The namespace of this number, with what this transaction changed."""
-        row = self._touched.get(ns)
-        return super().namespace_by_id(ns) if row is None else row.record()
-
     def generation(self, ns: int) -> int:
         """The generation that the namespace has, or will have once this is committed."""
-        row = self._touched.get(ns)
-        return super().generation(ns) if row is None else row.generation
+        return self._namespace(ns).generation
+
+    def next_chunk_pk(self, ns: int) -> int:
+        """The pk that `insert_chunks` gives next."""
+        return first_pk(ns) + self._namespace(ns).next_chunk
 
     def finish(self) -> None:
         """Write back the counters. `Store.write` calls it just before it commits."""
         with mapped(self._path):
-            for row in self._touched.values():
-                self._connection.execute(_UPDATE_NAMESPACE, (*row, text_crc(*row)))
+            for ns in self._touched:
+                fields = self._rows[ns].fields()
+                self._connection.execute(_UPDATE_NAMESPACE, (*fields, text_crc(*fields)))
 
     def drop_log(self) -> None:
         """Forget which chunks changed; who is behind will have to read everything anew."""
         for record in self.namespaces():
-            row = self._touch(record.id)
-            self._touched[record.id] = row._replace(log_floor=record.generation)
+            self._touch(record.id).log_floor = record.generation
         with mapped(self._path):
             self._connection.execute("DELETE FROM changes")
 
     def _touch(self, ns: int) -> NamespaceRow:
         """The namespace's row, to be written back by `finish` with the next generation."""
-        row = self._touched.get(ns)
-        if row is None:
-            row = self._namespace(ns)
-            row = self._touched[ns] = row._replace(generation=row.generation + 1)
+        row = self._namespace(ns)
+        if ns not in self._touched:
+            self._touched.add(ns)
+            row.generation += 1
         return row
+
+    def _namespace(self, ns: int) -> NamespaceRow:
+        """The row, read once: nobody else can change it while this transaction is open."""
+        row = self._rows.get(ns)
+        if row is None:
+            row = self._rows[ns] = super()._namespace(ns)
+        return row
+
+    def _has_tombstones(self, ns: int) -> bool:
+        seen = self._tombstones_seen.get(ns)
+        if seen is None:
+            seen = self._tombstones_seen[ns] = super()._has_tombstones(ns)
+        return seen
 
     def _log(self, ns: int, pks: Iterable[int]) -> None:
         """Note chunks that changed or went; new ones are found by their pk."""
