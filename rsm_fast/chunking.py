@@ -14,8 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 __all__ = ["chunk_text", "embedded_text", "split_text", "text_hash"]
 
 # A sentence ends behind . ! ? ... or their wide forms with closing quotes, or at a line break;
-# the white space that follows belongs to the sentence before it.
-_SENTENCE_END = re.compile(r"(?:[.!?\u2026]+[\"'\u201d\u2019)\]]*\s+|[\u3002\uff01\uff1f]+|\n+)")
+# the white space that follows belongs to the sentence before it. The first character decides
+# which, so that the search can run from one such character to the next.
+_SENTENCE_END = re.compile(
+    r"[.!?\u2026\u3002\uff01\uff1f\n]"
+    r"(?:(?<=[.!?\u2026])[.!?\u2026]*[\"'\u201d\u2019)\]]*\s+"
+    r"|(?<=[\u3002\uff01\uff1f])[\u3002\uff01\uff1f]*|(?<=\n)\n*)"
+)
 _WORD_END = re.compile(r"\s+")
 
 
@@ -63,15 +68,12 @@ def split_text(text: str, *, window: int, count_tokens: Callable[[str], int]) ->
     Returns
     -------
     list of str
-        One part for a text that fits, else two or more non-empty ones.
+        One part for a text whose sentences fit together, else two or more non-empty ones.
     """
-    if count_tokens(text) <= window:
-        return [text]
-    pieces = list(_cut(text, _SENTENCE_END))
     parts: list[str] = []
     current = ""
     used = 0
-    for piece in pieces:
+    for piece in _cut(text, _SENTENCE_END):
         cost = count_tokens(piece)
         if current and used + cost > window:
             parts.append(current)

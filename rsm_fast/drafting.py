@@ -9,7 +9,10 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rsm_fast.analysis import ANALYSER_VERSION, chunk_terms, pack_terms, step_label
 from rsm_fast.chunking import chunk_text, embedded_text, split_text, text_hash
@@ -19,7 +22,6 @@ from rsm_fast.store import ChunkRecord, TurnRecord
 from rsm_fast.types import TurnLike, as_turn
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from rsm_fast.core import Limits
@@ -37,6 +39,7 @@ __all__ = [
     "checked_turn",
 ]
 
+_STORED = np.dtype("<f4")
 _ROLE_TOKENS = 16
 """Tokens of the embedder's window that are left for the name before the text."""
 
@@ -159,13 +162,14 @@ class Part:
     """A turn, or a slice of one, inside a chunk.
 
     ``turn.pk`` is 0 for a turn that is not stored yet; ``index`` then is its place among the new
-    turns.
+    turns. ``lines`` are the tokens of each of its lines, empty before they are counted.
     """
 
     turn: TurnRecord
     start: int
     stop: int
     index: int = -1
+    lines: list[int] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -202,26 +206,24 @@ class Draft:
     truncated: bool = False
     vector: npt.NDArray[np.float32] | None = None
 
-    def record(self, turn_ids: Mapping[int, tuple[int, str]], atom: int | None) -> ChunkRecord:
+    def record(self, turn_ids: Sequence[tuple[int, str]], atom: int | None) -> ChunkRecord:
         """The chunk as the store takes it.
 
         Parameters
         ----------
-        turn_ids : mapping
-            Key and id of each new turn by its index.
+        turn_ids : sequence of (int, str)
+            Key and id of each new turn.
         atom : int or None
         """
         first = self.parts[0].turn
-        keys = [
-            turn_ids[part.index] if part.index >= 0 else (part.turn.pk, part.turn.id)
+        named = [
+            (part, *(turn_ids[part.index] if part.index >= 0 else part.turn[:2]))
             for part in self.parts
         ]
         return ChunkRecord(
             pk=self.pk,
-            id=f"{keys[0][1]}#{self.part_number}",
-            spans=tuple(
-                (key[0], part.start, part.stop) for key, part in zip(keys, self.parts, strict=True)
-            ),
+            id=f"{named[0][2]}#{self.part_number}",
+            spans=tuple((pk, part.start, part.stop) for part, pk, _ in named),
             session=first.session,
             micros=first.micros,
             offset_minutes=first.offset_minutes,
@@ -233,7 +235,7 @@ class Draft:
             step=self.step,
             truncated=self.truncated,
             atom=atom,
-            vector=None if self.vector is None else self.vector.astype("<f4").tobytes(),
+            vector=None if self.vector is None else self.vector.astype(_STORED).tobytes(),
         )
 
 
@@ -259,6 +261,8 @@ class Drafter:
         self._window = None if window is None else max(1, window - _ROLE_TOKENS)
         self._split_long = settings.split_long
         self._window_tokens: Callable[[str], int] = getattr(embedder, "count_tokens", counter)
+        # Where the embedder counts as the packs do, a turn is counted once for both.
+        self._one_counter = counter.additive and getattr(embedder, "counter", None) is counter
 
     @property
     def alone(self) -> bool:
@@ -282,25 +286,24 @@ class Drafter:
         list of Draft
             Complete and unfinished ones; a continued chunk comes with its ``pk``.
         """
+        parts = [Part(turn, 0, len(turn.text), index) for index, turn in enumerate(turns)]
+        if self._one_counter:
+            self._count(parts)
         if self._chunk_turns == 1:
-            drafts = [
-                draft
-                for index, turn in enumerate(turns)
-                for draft in self._cut([Part(turn, 0, len(turn.text), index)])
-            ]
-            return self._described(drafts)
+            return self._described([draft for part in parts for draft in self._cut([part])])
         growing = dict(unfinished)
         begun: dict[int, Draft] = {}  # in the order of their first turns
         drafts = []
-        for index, turn in enumerate(turns):
-            draft = growing.get(turn.session)
+        for part in parts:
+            session = part.turn.session
+            draft = growing.get(session)
             if draft is None:
-                draft = growing[turn.session] = Draft([], 0, complete=False)
+                draft = growing[session] = Draft([], 0, complete=False)
             begun[id(draft)] = draft
-            draft.parts.append(Part(turn, 0, len(turn.text), index))
+            draft.parts.append(part)
             if len(draft.parts) >= self._chunk_turns:
                 draft.complete = True
-                del growing[turn.session]
+                del growing[session]
         for draft in begun.values():
             drafts.extend(self._cut(draft.parts, pk=draft.pk) if draft.complete else [draft])
         return self._described(drafts)
@@ -317,9 +320,9 @@ class Drafter:
         return self._described(self._cut(parts, pk=pk, part_number=part_number))
 
     def _cut(self, parts: list[Part], *, pk: int = 0, part_number: int = 0) -> list[Draft]:
-        groups = [parts]
-        if self._window is not None and self._split_long:
-            groups = list(self._within_window(parts))
+        if self._window is None or not self._split_long:
+            return [Draft(parts, part_number, complete=True, pk=pk)]
+        groups = self._within_window(parts)
         drafts: list[Draft] = []
         numbers: dict[tuple[int, int], int] = {}
         for group in groups:
@@ -336,7 +339,9 @@ class Drafter:
         used = 0
         for part in parts:
             text = part.text
-            size = self._window_tokens(text)
+            if self._one_counter and not part.lines:  # it was stored before
+                self._count([part])
+            size = sum(part.lines) if self._one_counter else self._window_tokens(text)
             if group and used + size > self._window:
                 yield group
                 group, used = [], 0
@@ -353,28 +358,33 @@ class Drafter:
 
     def _described(self, drafts: list[Draft]) -> list[Draft]:
         """The drafts, with all filled in that follows from their parts."""
-        lines: list[str] = []
+        self._count([part for draft in drafts for part in draft.parts])
         for draft in drafts:
-            draft.text = chunk_text((part.turn.role, part.text) for part in draft.parts)
-            for part in draft.parts:
-                lines.extend(part.text.split("\n"))
-        counts = iter(self._counter.count_lines(lines))
-        for draft in drafts:
-            of_lines = [
-                next(counts) for part in draft.parts for _ in range(part.text.count("\n") + 1)
-            ]
+            of_lines = [count for part in draft.parts for count in part.lines]
             draft.line_tokens = array("I", of_lines).tobytes()
+            self._analyse(draft)
             if len(draft.parts) == 1 and self._counter.additive:
                 draft.tokens = sum(of_lines)
             else:
                 draft.tokens = self._counter(draft.text)
-            self._analyse(draft)
         return drafts
+
+    def _count(self, parts: Iterable[Part]) -> None:
+        """Count the tokens of the lines of parts that are not counted yet, in one go."""
+        new = [part for part in parts if not part.lines]
+        if not new:
+            return
+        split = [part.text.split("\n") for part in new]
+        counts = iter(self._counter.count_lines(list(chain.from_iterable(split))))
+        for part, lines in zip(new, split, strict=True):
+            part.lines = list(islice(counts, len(lines)))
 
     def _analyse(self, draft: Draft) -> None:
         first = draft.parts[0].turn
+        spoken = [(part.turn.role, part.text) for part in draft.parts]
+        draft.text = chunk_text(spoken)
         draft.text_hash = text_hash(draft.text)
-        draft.to_embed = embedded_text((part.turn.role, part.text) for part in draft.parts)
+        draft.to_embed = embedded_text(spoken)
         instant = Instant(first.micros, first.offset_minutes) if first.time_given else None
         draft.terms = chunk_terms(draft.to_embed, instant)
         labels = (

@@ -283,8 +283,11 @@ class LexicalIndex:
         numbers = self._numbers
         ids = np.fromiter(map(numbers.__getitem__, counts), np.int32, len(counts))
         self._make_room_for_terms()
-        occurrences = np.fromiter(counts.values(), np.int64, len(counts))
-        occurrences = np.minimum(occurrences, _LARGEST_COUNT).astype(np.uint8)
+        if len(terms) <= _LARGEST_COUNT:
+            occurrences = np.frombuffer(bytearray(counts.values()), np.uint8)
+        else:
+            occurrences = np.fromiter(counts.values(), np.int64, len(counts))
+            occurrences = np.minimum(occurrences, _LARGEST_COUNT).astype(np.uint8)
         while True:
             top = insert_postings_(
                 ids,

@@ -215,9 +215,14 @@ class OnnxEmbedder:
             )
         self._fill(cleaned, instruction, _Int8Sink(codes[:, : self.dim], scales, places))
 
+    @property
+    def counter(self) -> TokenCounter:
+        """What `count_tokens` counts with."""
+        return shared_counter(self._spec.tokenizer, self._spec.tokenizer_sha256)
+
     def count_tokens(self, text: str) -> int:
         """Tokens of a text for this model, without the special ones of its template."""
-        return self._counter()(text)
+        return self.counter(text)
 
     def token_ids(self, text: str) -> list[int]:
         """Ids that the model is fed: special tokens around the text, cut to the window."""
@@ -351,7 +356,7 @@ class OnnxEmbedder:
 
     def _encoder(self) -> Callable[[str], list[int]]:
         """Text to ids, without special tokens."""
-        counter = self._counter()
+        counter = self.counter
         if isinstance(counter, WordPieceCounter):
             return counter.ids
         tokenizer = shared_tokenizer(self._spec.tokenizer, self._spec.tokenizer_sha256)
@@ -359,9 +364,6 @@ class OnnxEmbedder:
 
     def _template(self) -> _Template:
         return _shared_template(self._spec.tokenizer, self._spec.tokenizer_sha256)
-
-    def _counter(self) -> TokenCounter:
-        return shared_counter(self._spec.tokenizer, self._spec.tokenizer_sha256)
 
 
 class _Sink(Protocol):

@@ -127,6 +127,11 @@ class StaticEmbedder:
         """The same as `embed_passages`."""
         return self.embed_passages(texts)
 
+    @property
+    def counter(self) -> WordPieceCounter:
+        """What `count_tokens` counts with."""
+        return self._counter
+
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
         return self._counter(text)
