@@ -7,6 +7,7 @@ import sys
 
 COMMANDS = {
     "convert": ("bench.convert", "a data set as JSONL turns, for `rsm-fast ingest`"),
+    "hot": ("bench.hot", "what adding costs beside the embedder"),
     "quality": ("bench.quality.command", "how much of the truth each design keeps per token"),
     "speed": ("bench.speed", "kernels and whole operations against named peers"),
 }
