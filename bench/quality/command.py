@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench.datasets import READERS, DataError, read_dataset
@@ -14,10 +15,11 @@ from bench.quality.pictures import draw_all
 from bench.quality.report import write_report
 from bench.quality.results import Results
 from bench.quality.run import BUDGETS, Plan, run
-from bench.quality.suite import GROUPS, SYSTEMS
+from bench.quality.suite import CROSSED, GROUPS, SYSTEMS
 from bench.quality.tables import fill_document, render_all
 from bench.quality.vectors import CachedEmbedder, default_cache
 from rsm_fast.embedding import as_embedder
+from rsm_fast.embedding.static import static_folder
 from rsm_fast.llm import AnswerCache, ChatEndpoint
 from rsm_fast.tokens import as_token_counter
 
@@ -58,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
         help="keep finished results although the source has changed since",
     )
     _add_embedder(running)
+    running.add_argument(
+        "--second",
+        metavar="NAME",
+        help="run the main systems with this embedder too; default: minilm-static where "
+        "`rsm-fast model distill minilm` made it, '' for none",
+    )
     _add_report(running)
     running.set_defaults(run=_run)
 
@@ -152,7 +160,21 @@ def _run(chosen: argparse.Namespace) -> int:
     )
     _check(chosen)
     run(plan, workers=chosen.workers)
+    second = _second(chosen)
+    if second:
+        main_systems = tuple(name for name in CROSSED if name in plan.systems)
+        run(replace(plan, systems=main_systems, embedder=second), workers=chosen.workers)
     return _report(chosen)
+
+
+def _second(chosen: argparse.Namespace) -> str:
+    """The embedder that the main systems are run with as well; empty for none."""
+    if chosen.second is not None or chosen.embedder:
+        return chosen.second or ""
+    if static_folder("minilm").exists():
+        return "minilm-static"
+    print("no second embedder: `rsm-fast model distill minilm` makes one", file=sys.stderr)
+    return ""
 
 
 def _report(chosen: argparse.Namespace) -> int:

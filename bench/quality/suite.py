@@ -24,7 +24,7 @@ from bench.quality.ranked import (
 from rsm_fast.embedding import Embedder
 from rsm_fast.tokens import TokenCounter
 
-__all__ = ["ABLATIONS", "GROUPS", "PAPER", "PEERS", "SEEDED", "SYSTEMS", "make_system"]
+__all__ = ["ABLATIONS", "CROSSED", "GROUPS", "PAPER", "PEERS", "SEEDED", "SYSTEMS", "make_system"]
 
 Factory = Callable[[Embedder, TokenCounter], System]
 
@@ -136,6 +136,9 @@ GROUPS: dict[str, dict[str, Factory]] = {
     "paper": PAPER,
     "seeds": SEEDED,
 }
+CROSSED = ("budget-rag-n1", "bm25-rag-n1", "rrf-n1", "rsm-paper", "hybrid")
+"""Systems that are run with a second embedder too."""
+
 SYSTEMS: dict[str, Factory] = {
     **{name: make for group in GROUPS.values() for name, make in group.items()},
     **NOTES,  # in no group: they are run only if named, since a language model has to answer

@@ -252,14 +252,18 @@ def _seeds(results: Results) -> str:
 
 def _embedders(results: Results) -> str:
     """The same systems with other embedders, where those were run."""
-    head = ["system", "embedder", *HEADLINE_COLUMNS]
+    head = ["system", "embedder", *HEADLINE_COLUMNS, f"J of {_REFERENCE} minus it [95 %], p"]
     rows = []
     for name in PEERS:
         others = sorted(label for label in results.rows if label.startswith(f"{name}@"))
         for label in [name, *others] if others else []:
-            if results.rows.get(label):
-                embedder = label.partition("@")[2] or "packaged"
-                rows.append([name, embedder, *_headlines(results, label)])
+            if not results.rows.get(label):
+                continue
+            embedder = label.partition("@")[2]
+            ours = f"{_REFERENCE}@{embedder}" if embedder else _REFERENCE
+            difference = results.difference(ours, label, "J") if label != ours else None
+            said = "" if difference is None else f"{difference}, {_p(difference.p)}"
+            rows.append([name, embedder or "packaged", *_headlines(results, label), said])
     return _table(head, rows)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from llama_server import llama_server
 from model_server import serving
 
 from bench.datasets import Dataset, Question, Stream
@@ -78,7 +79,8 @@ def test_a_model_that_writes_no_json_is_taken_at_its_word(tmp_path, dataset):
     assert {row["answer"] for row in rows} == {"Oslo"}
 
 
-def test_the_command_answers(tmp_path, capsys):
+def write_data(tmp_path):
+    """The cities as a data set of one's own; gives the options that name it."""
     folder = tmp_path / "data" / "jsonl"
     folder.mkdir(parents=True)
     turns = [{"text": f"{name} lives in {city}.", "id": name} for name, city in CITIES.items()]
@@ -88,11 +90,17 @@ def test_the_command_answers(tmp_path, capsys):
     ]
     (folder / "own.jsonl").write_text("\n".join(map(json.dumps, turns)))
     (folder / "own.questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    return [
+        *("--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")),
+        *("--embedder", "hashing", "--cache", str(tmp_path / "v.sqlite")),
+    ]
+
+
+def test_the_command_answers(tmp_path, capsys):
+    options = write_data(tmp_path)
     with serving(reply) as server:
-        arguments = ["answer", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
-        arguments += ["--base-url", server.url, "--model", "m", "--judge-model", "j"]
-        arguments += ["--embedder", "hashing", "--cache", str(tmp_path / "v.sqlite")]
-        arguments += ["--price", "1", "2"]
+        arguments = ["answer", *options, "--base-url", server.url, "--model", "m"]
+        arguments += ["--judge-model", "j", "--price", "1", "2"]
         assert main(arguments) == 0
         first = len(server.requests)
         assert main(arguments) == 0
@@ -111,3 +119,21 @@ def test_overlap_by_hand():
     assert got["bleu1"] == pytest.approx(1 / 3)
     assert overlap("tea", "black tea")["bleu1"] == pytest.approx(0.36788, abs=1e-4)
     assert overlap("", "tea") == {"exact": 0.0, "f1": 0.0, "bleu1": 0.0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_real_model_answers_and_judges(tmp_path, capsys):
+    """Plumbing only: so small a model answers poorly."""
+    options = write_data(tmp_path)
+    with llama_server(tmp_path) as url:
+        arguments = ["answer", *options, "--base-url", url, "--model", "smollm2"]
+        arguments += ["--judge-model", "smollm2", "--budget", "200", "--concurrency", "1"]
+        assert main([*arguments, "--timeout", "300"]) == 0
+    said = capsys.readouterr().out
+    assert "jsonl hybrid: 3 answered, 0 failed" in said
+    assert "answers: " in said
+    [file] = (tmp_path / "out" / "answers").glob("*.jsonl")
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert {row["reference"] for row in rows} == set(CITIES.values())
+    assert all(row["judged"] in (0.0, 1.0) for row in rows)
