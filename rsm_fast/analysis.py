@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -36,11 +36,12 @@ __all__ = [
     "chunk_terms",
     "date_terms",
     "pack_terms",
+    "speaker_terms",
     "step_label",
     "unpack_terms",
 ]
 
-ANALYSER_VERSION = 2
+ANALYSER_VERSION = 3
 """Stored with every chunk's terms; a store whose terms have another version is analysed anew."""
 
 _LONGEST_WORD = 64
@@ -130,18 +131,24 @@ def analyse(text: str) -> list[str]:
 _DAY = 86_400_000_000  # microseconds
 
 
-def chunk_terms(text: str, instant: Instant | None) -> list[str]:
-    """Index terms of a chunk: those of its text, and those of its day.
+def chunk_terms(text: str, instant: Instant | None, roles: Iterable[str] = ()) -> list[str]:
+    """Index terms of a chunk: those of its text, of who speaks in it, and of its day.
 
     None stands for a time that nobody gave: the day on which a text happened to be stored is
     no word of it, and would only hide the texts that name that month or weekday.
     """
-    if instant is None:
-        return analyse(text)
-    return [
-        *analyse(text),
-        *_day_terms((instant.micros + instant.offset_minutes * 60_000_000) // _DAY),
-    ]
+    terms = analyse(text)
+    for role in dict.fromkeys(roles):
+        terms += speaker_terms(role)
+    if instant is not None:
+        terms += _day_terms((instant.micros + instant.offset_minutes * 60_000_000) // _DAY)
+    return terms
+
+
+@lru_cache(maxsize=4096)
+def speaker_terms(role: str) -> tuple[str, ...]:
+    """Terms that stand for a speaker: those of the name behind an ``@``, which no text gives."""
+    return tuple(dict.fromkeys(f"@{term}" for term in analyse(role)))
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["chunk_text", "embedded_text", "split_text", "text_hash"]
+__all__ = ["PLAIN_ROLES", "chunk_text", "embedded_text", "split_text", "text_hash"]
 
 # A sentence ends behind . ! ? ... or their wide forms with closing quotes, or at a line break;
 # the white space that follows belongs to the sentence before it. The first character decides
@@ -32,14 +32,14 @@ def chunk_text(parts: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"{role}: {text}" for role, text in listed)
 
 
-_PLAIN_ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "agent", "bot"})
+PLAIN_ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "agent", "bot"})
 """Roles that say nothing about who speaks; any other is a name, and is embedded and indexed."""
 
 
 def embedded_text(parts: Iterable[tuple[str, str]]) -> str:
     """What is embedded and indexed of a chunk: its text, with the speaker if that is a name."""
     listed = list(parts)
-    if len(listed) == 1 and listed[0][0].lower() not in _PLAIN_ROLES:
+    if len(listed) == 1 and listed[0][0].lower() not in PLAIN_ROLES:
         return "{}: {}".format(*listed[0])
     return chunk_text(listed)
 

@@ -386,7 +386,8 @@ class Drafter:
         draft.text_hash = text_hash(draft.text)
         draft.to_embed = embedded_text(spoken)
         instant = Instant(first.micros, first.offset_minutes) if first.time_given else None
-        draft.terms = chunk_terms(draft.to_embed, instant)
+        roles = (part.turn.role for part in draft.parts)
+        draft.terms = chunk_terms(draft.to_embed, instant, roles)
         labels = (
             step_label(part.text, json.loads(part.turn.metadata) if part.turn.metadata else None)
             for part in draft.parts

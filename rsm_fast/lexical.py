@@ -214,6 +214,14 @@ class LexicalIndex:
         number = self._numbers.get(term)
         return 0 if number is None else int(self._length[number])
 
+    def rows(self, term: str) -> I32:
+        """Living chunks that hold the term, ascending."""
+        number = self._numbers.get(term)
+        if number is None:
+            return np.empty(0, np.int32)
+        start = int(self._start[number])
+        return np.sort(self._pool_rows[start : start + int(self._length[number])])
+
     def scores(
         self,
         terms: Sequence[str],

@@ -23,6 +23,7 @@ from rsm_fast.presets import Preset
 from rsm_fast.retrieval import (
     HybridSettings,
     admission_order,
+    asked_speakers,
     asked_steps,
     hybrid_scores,
     labelled_rows,
@@ -303,8 +304,9 @@ class ReadPath:
         self, state: NamespaceState, request: Request, dense: F32, eligible: U8
     ) -> F32:
         arena, settings = state.arena, self._settings
+        terms = analyse(request.query)
         lexical = state.lexical.scores(
-            analyse(request.query),
+            terms,
             prev=arena.prev,
             next=arena.next,
             alive=arena.alive,
@@ -316,9 +318,13 @@ class ReadPath:
             steps = labelled_rows(
                 state.steps, arena.session, arena.alive, share=settings.labelled_share
             )
-        return hybrid_scores(
+        scores = hybrid_scores(
             dense, lexical, arena.prev, arena.next, eligible, settings, steps=steps, asked=asked
         )
+        if settings.speaker:
+            rows = asked_speakers(state.lexical, terms)
+            scores[rows[eligible[rows] != 0]] += np.float32(settings.speaker)
+        return scores
 
     def _paper_order(
         self, state: NamespaceState, request: Request, query: F32, dense: F32, eligible: U8

@@ -7,19 +7,23 @@ published system. Everything takes columns and gives columns or rows; no state i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
 
+from rsm_fast.chunking import PLAIN_ROLES
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.kernels.scoring import hybrid_scores_, newer_first_, step_bonus_
+from rsm_fast.lexical import LexicalIndex
 
 __all__ = [
     "AskedSteps",
     "HybridSettings",
     "admission_order",
+    "asked_speakers",
     "asked_steps",
     "hybrid_scores",
     "labelled_rows",
@@ -65,6 +69,9 @@ class HybridSettings:
         Tokens by which it may be longer than the older one.
     step_named, step_in_range, step_next, step_second : float
         What the step lookup adds to a chunk's score.
+    speaker : float
+        What is added to the chunks of a speaker whom the question names, and to the user's where
+        it names none: facts about people stand in their own words.
     """
 
     dense: float = 1.0
@@ -85,6 +92,7 @@ class HybridSettings:
     step_in_range: float = 3.0
     step_next: float = 2.0
     step_second: float = 1.5
+    speaker: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("window", "newer_reach", "longest_range"):
@@ -144,6 +152,25 @@ def asked_steps(question: str) -> AskedSteps:
     for match in _LIST.finditer(question):
         named.update(dict.fromkeys(int(number) for number in re.findall("[0-9]+", match[1])))
     return AskedSteps(tuple(named), tuple(ranges))
+
+
+def asked_speakers(lexical: LexicalIndex, terms: Iterable[str]) -> I32:
+    """Chunks of the speakers whom a question names, or those of the user if it names none.
+
+    Parameters
+    ----------
+    lexical : LexicalIndex
+    terms : iterable of str
+        The question's terms, from `rsm_fast.analysis.analyse`.
+
+    Returns
+    -------
+    (k,) int32
+        Rows, ascending.
+    """
+    rows = [lexical.rows(f"@{term}") for term in dict.fromkeys(terms) if term not in PLAIN_ROLES]
+    named = [found for found in rows if found.size]
+    return np.unique(np.concatenate(named or [lexical.rows("@user"), lexical.rows("@human")]))
 
 
 def labelled_rows(steps: I32, session: I32, alive: U8, *, share: float = 0.8) -> I32:

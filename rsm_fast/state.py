@@ -292,7 +292,8 @@ class NamespaceState:
                 text = embedded_text((part.role, part.text) for part in piece.parts)
                 given = dated[piece.parts[0].turn_pk]
                 instant = Instant(piece.micros, piece.offset_minutes) if given else None
-                found[piece.pk] = chunk_terms(text, instant)
+                roles = (part.role for part in piece.parts)
+                found[piece.pk] = chunk_terms(text, instant, roles)
         return found
 
     def _apply(self, reader: Reader, chunk: ChunkRecord) -> None:

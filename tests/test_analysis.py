@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rsm_fast import analysis
-from rsm_fast.analysis import analyse, date_terms, pack_terms, unpack_terms
+from rsm_fast.analysis import (
+    analyse,
+    chunk_terms,
+    date_terms,
+    pack_terms,
+    speaker_terms,
+    unpack_terms,
+)
 from rsm_fast.instants import parse_instant
 
 
@@ -62,6 +69,11 @@ def test_a_date_is_found_by_its_day():
     terms = set(date_terms(parse_instant("2026-05-03T23:30:00+09:00")))
     assert {"2026", "3"} <= terms
     assert set(analyse("on Sunday, 3 May 2026")) <= terms
+
+
+def test_speakers_have_terms_that_no_text_gives():
+    assert chunk_terms("Tea for Ann", None, ["Ann", "Bo Li", "Ann"])[2:] == ["@ann", "@bo", "@li"]
+    assert not set(speaker_terms("Ann")) & set(analyse("@ann @Ann: Ann"))
 
 
 def test_a_very_long_word_is_cut_and_a_huge_text_is_quick_enough():

@@ -57,6 +57,8 @@ def test_scores_equal_the_definition(history, question, window):
     got = index.scores(question, prev=prev, next=following, alive=alive, window=window)
     expected = bm25_scores(documents, question, prev, following, alive, window, index.k1, index.b)
     assert index.living == sum(d is not None for d in documents)
+    holding = [row for row, d in enumerate(documents) if d is not None and "a" in d]
+    assert index.rows("a").tolist() == holding
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-6)
 
 

@@ -1014,3 +1014,13 @@ def test_the_day_of_arrival_is_no_word_of_a_text(tmp_path: Path, monkeypatch: An
     monkeypatch.setattr(state_module, "ANALYSER_VERSION", 99)  # all texts are analysed again
     with Memory.open(tmp_path / "agent.rsm") as memory:
         assert [holding(memory, word) for word in words] == found
+
+
+def test_facts_are_looked_for_in_the_own_words_of_who_is_asked_about():
+    turns = [("Ann", "The cat sleeps"), ("Bo", "A cat sleeps"), ("user", "One cat sleeps")]
+    with Memory(embedder="hashing") as memory:
+        memory.add_many([{"text": text, "role": role} for role, text in turns])
+        for question, role in (("Bo, cat?", "Bo"), ("Ann, cat?", "Ann"), ("sleeping cat", "user")):
+            assert memory.search(question, k=1)[0].role == role
+        everyone = memory.search("cat", k=3, where={"role": "Bo"})
+        assert [hit.role for hit in everyone] == ["Bo"]

@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rsm_fast.analysis import step_label
+from rsm_fast.analysis import analyse, speaker_terms, step_label
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.kernels.scoring import newer_first_, step_bonus_
+from rsm_fast.lexical import LexicalIndex
 from rsm_fast.retrieval import (
     AskedSteps,
     HybridSettings,
     admission_order,
+    asked_speakers,
     asked_steps,
     hybrid_scores,
     labelled_rows,
@@ -228,3 +230,22 @@ def test_of_two_facts_about_one_thing_the_newer_is_tried_first():
 def test_settings_that_cannot_be_used_are_refused(bad):
     with pytest.raises(InvalidInputError, match=next(iter(bad))):
         HybridSettings(**bad)
+
+
+@pytest.mark.parametrize(
+    ("question", "rows"),
+    [
+        ("What did Caroline paint?", [2]),
+        ("Do Caroline and Li Wei get on?", [2, 3]),
+        ("Which tool did the assistant use?", [0, 5]),  # no names: what the user said
+        ("Where do I live?", [0, 5]),
+        ("?", [0, 5]),
+    ],
+)
+def test_a_question_asks_named_speakers_or_the_user(question, rows):
+    index = LexicalIndex()
+    roles = ("user", "assistant", "Caroline", "Li Wei", "tool", "Human", "Melanie")
+    for row, role in enumerate(roles):
+        index.append(row, ["painting", *speaker_terms(role)])
+    assert asked_speakers(index, analyse(question)).tolist() == rows
+    assert not asked_speakers(LexicalIndex(), analyse(question)).size
