@@ -115,6 +115,7 @@ SEEDED: dict[str, Factory] = {
 _VARIANTS: dict[str, dict[str, Any]] = {
     "dense-only": {"weights": {"lexical": 0.0}},
     "bm25-only": {"weights": {"dense": 0.0}},
+    "no-speaker": {"weights": {"speaker": 0.0}},
     "no-smoothing": {"weights": {"smoothing": 0.0}},
     "no-window": {"weights": {"window": 0}},
     "no-length-rule": {"weights": {"length_power": 0.0}},

@@ -229,10 +229,14 @@ def _paper(results: Results) -> str:
 def _seeds(results: Results) -> str:
     """Mean and range over seeds, and the share of the largest group."""
     names = dict.fromkeys(name.split("/")[0] for name in _present(results, SEEDED))
+    columns: list[tuple[str, str, list[int] | None]] = [
+        *[(f"J at {budget / 1000:g}k", "J", [budget]) for budget in results.judged],
+        *[(name, name, None) for name in HEADLINE_COLUMNS[1:]],
+    ]
     head = [
         "system",
         "seeds",
-        *[f"{name} (least to most)" for name in HEADLINE_COLUMNS],
+        *[f"{title} (least to most)" for title, _, _ in columns],
         "groups",
         "largest group",
     ]
@@ -240,8 +244,8 @@ def _seeds(results: Results) -> str:
     for name in names:
         runs = [system for system in results.rows if system.startswith(f"{name}/seed")]
         cells = [name, str(len(runs))]
-        for headline in HEADLINE_COLUMNS:
-            values = [results.headline(run, headline) for run in runs]
+        for _, headline, budgets in columns:
+            values = [results.headline(run, headline, budgets) for run in runs]
             mean = sum(values) / len(values)
             cells.append(f"{mean:.1f} ({min(values):.1f} to {max(values):.1f})")
         cells.append(_number(_average(results, runs, "groups"), 0))
