@@ -125,7 +125,11 @@ def _add_embedder(parser: argparse.ArgumentParser) -> None:
 def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "quality", help="results")
     parser.add_argument(
-        "--docs", type=Path, help="document whose tables are written between markers"
+        "--docs",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="documents whose tables are written between markers",
     )
     parser.add_argument("--pictures", type=Path, help="folder; default: OUT/pictures")
 
@@ -191,9 +195,9 @@ def _report(chosen: argparse.Namespace) -> int:
     write_report(page, tables, pictures)
     print(tables["main"])
     print(f"\nreport: {page}")
-    if chosen.docs:
-        placed = fill_document(chosen.docs, tables)
-        print(f"tables in {chosen.docs}: {', '.join(placed) or 'no place for any'}")
+    for document in chosen.docs:
+        placed = fill_document(document, tables)
+        print(f"tables in {document}: {', '.join(placed) or 'no place for any'}")
     return 0
 
 
