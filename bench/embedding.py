@@ -302,7 +302,11 @@ def goals(results: dict[str, Any]) -> list[Goal]:
         lines.append(Goal(text, f"<= {limit:g} {unit}", value, shown, value <= limit))
 
     def least(text: str, value: float, limit: float) -> None:
-        lines.append(Goal(text, f">= {limit:g}", value, f"{value:.6f}".rstrip("0").rstrip("."), value >= limit))
+        lines.append(
+            Goal(
+                text, f">= {limit:g}", value, f"{value:.6f}".rstrip("0").rstrip("."), value >= limit
+            )
+        )
 
     ratio("128 tokens, ORT's int8 file: against fastembed on the same file",
           latency("fe-int8") / latency("ours-int8"), 1.08)  # fmt: skip
