@@ -18,12 +18,14 @@ from rsm_fast.errors import RSMError
 from rsm_fast.types import Hit, MemoryStats, OmittedChunk, Pack, PackedChunk, PackStats, Turn
 
 if TYPE_CHECKING:
+    from rsm_fast.core import Limits as Limits
     from rsm_fast.memory import Memory as Memory
     from rsm_fast.packing import unfold as unfold
     from rsm_fast.warming import warmup as warmup
 
 __all__ = [
     "Hit",
+    "Limits",
     "Memory",
     "MemoryStats",
     "OmittedChunk",
@@ -45,6 +47,10 @@ def __getattr__(name: str) -> object:
         from rsm_fast.memory import Memory
 
         return Memory
+    if name == "Limits":
+        from rsm_fast.core import Limits
+
+        return Limits
     if name == "unfold":
         from rsm_fast.packing import unfold
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rsm_fast.embedding import Embedder, EmbedderLike, as_embedder, checked_vectors
-from rsm_fast.errors import EmbedderMismatchError, NotFoundError, StoreClosedError
-from rsm_fast.presets import Preset
+from rsm_fast.errors import (
+    EmbedderMismatchError,
+    InvalidInputError,
+    NotFoundError,
+    StoreClosedError,
+)
+from rsm_fast.presets import Preset, checked_count
 from rsm_fast.settings import NamespaceSettings, WriteOptions
-from rsm_fast.store import Reader, Store, Writer
+from rsm_fast.store import Reader, Store, Writer, check_namespace_key
 from rsm_fast.tokens import TokenCounter, as_token_counter
 
 if TYPE_CHECKING:
@@ -47,14 +52,29 @@ class Limits:
         UTF-8 bytes of one turn's metadata as JSON.
     name_chars : int
         Characters of an id, a role or a session name.
+    call_turns : int
+        Turns in one call of `Memory.add_many`.
+    namespaces : int
+        Namespaces in one store; above, no new one is made.
     batch_turns : int
-        Turns that go into one transaction of `Memory.add_many`.
+        Turns that go into one transaction of `Memory.add_many`; more are stored in several.
+
+    Raises
+    ------
+    InvalidInputError
+        If one is no whole number of 1 or more.
     """
 
     text_chars: int = 8_000_000
     metadata_bytes: int = 65_536
     name_chars: int = 256
+    call_turns: int = 1_000_000
+    namespaces: int = 1_000_000
     batch_turns: int = 256
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            checked_count(f"Limits.{name}", value, low=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +129,7 @@ class Core:
         count_tokens: Callable[[str], int] | TokenCounter | None,
         vectors_on_disk: bool,
     ) -> None:
+        check_namespace_key(key)
         self.store = store
         self.key = key
         self.preset = preset
@@ -231,6 +252,7 @@ class Core:
                 with self.store.write() as writer:
                     state = self._caught_up(writer)
                     if state is None:
+                        self._check_room(writer)
                         writer.create_namespace(self.key, self.new_settings().to_dict())
                         state = self._caught_up(writer)
                     assert state is not None
@@ -239,6 +261,19 @@ class Core:
             except BaseException:
                 self._state = None  # what was derived from the transaction goes with it
                 raise
+
+    def _check_room(self, writer: Writer) -> None:
+        ((count,),) = writer.rows("SELECT count(*) FROM namespaces")
+        if count >= self.limits.namespaces:
+            raise InvalidInputError(
+                f"namespace {self.key!r}: the store holds {count:,} namespaces, and no more than "
+                f"{self.limits.namespaces:,} are allowed; purge some, or raise Limits.namespaces"
+            )
+
+    def drop_state(self) -> None:
+        """Derive everything anew at the next call."""
+        with self.lock:
+            self._state = None
 
     @property
     def closed(self) -> bool:

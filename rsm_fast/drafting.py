@@ -18,7 +18,7 @@ from rsm_fast.analysis import ANALYSER_VERSION, chunk_terms, pack_terms, step_la
 from rsm_fast.chunking import chunk_text, embedded_text, split_text, text_hash
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.instants import Instant, parse_duration, parse_instant
-from rsm_fast.store import ChunkRecord, TurnRecord
+from rsm_fast.store import ChunkRecord, TurnRecord, why_not_findable
 from rsm_fast.types import TurnLike, as_turn
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ def checked_metadata(metadata: object, *, limits: Limits, where: str) -> str | N
     Raises
     ------
     InvalidInputError
-        If it is no mapping with string keys and JSON values, or too large.
+        If it is no mapping with string keys and JSON values, too large, too deep, or holds
+        NUL, which filters could not find again.
     """
     if metadata is None:
         return None
@@ -148,12 +149,14 @@ def checked_metadata(metadata: object, *, limits: Limits, where: str) -> str | N
     try:
         dumped = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
         size = len(dumped.encode())
-    except (TypeError, ValueError) as error:  # a lone surrogate is a ValueError too
+    except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate is a ValueError
         raise InvalidInputError(f"{where}: expected JSON values: {error}") from None
     if size > limits.metadata_bytes:
         raise InvalidInputError(
             f"{where}: expected at most {limits.metadata_bytes:,} bytes as JSON, got {size:,}"
         )
+    if reason := why_not_findable(metadata, dumped):
+        raise InvalidInputError(f"{where}: {reason}")
     return dumped
 
 

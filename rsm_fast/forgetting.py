@@ -10,7 +10,7 @@ from rsm_fast.core import Core, Transaction
 from rsm_fast.drafting import Part
 from rsm_fast.errors import InvalidInputError, NotFoundError
 from rsm_fast.instants import Instant
-from rsm_fast.store import ChunkRecord, Reader, TurnRecord
+from rsm_fast.store import ChunkRecord, Reader, TurnRecord, check_namespace_key
 from rsm_fast.writing import Plan, WritePath
 
 if TYPE_CHECKING:
@@ -99,10 +99,11 @@ class ForgetPath:
             old_turn, new_turn = self._stored(transaction.writer, transaction.state, [old, new])
             transaction.writer.supersede(transaction.ns, old_turn.pk, new_turn.pk)
 
-    def purge(self) -> None:
-        """Delete the whole namespace."""
+    def purge(self, key: str) -> None:
+        """Delete a whole namespace of the store."""
+        check_namespace_key(key)
         with self._core.lock, self._core.store.write() as writer:
-            record = writer.namespace(self._core.key)
+            record = writer.namespace(key)
             if record is not None:
                 writer.purge(record.id)
 
@@ -116,6 +117,9 @@ class ForgetPath:
     def _stored(
         self, reader: Reader, state: NamespaceState | None, ids: Sequence[str]
     ) -> list[TurnRecord]:
+        for name in ids:
+            if not isinstance(name, str):
+                raise InvalidInputError(f"id: expected text, got {name!r:.80}")
         found = {} if state is None else reader.turns_by_id(state.ns, list(ids))
         for name in ids:
             if name not in found:

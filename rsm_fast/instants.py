@@ -33,6 +33,9 @@ _UNIT_MICROS = {
 }
 
 
+_LONGEST = 3_652_500 * _UNIT_MICROS["d"]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
     """A point in time.
@@ -87,7 +90,7 @@ def parse_instant(value: TimestampLike, *, where: str = "timestamp") -> Instant:
     if isinstance(value, bool):
         raise InvalidInputError(f"{where}: expected a time, got {value!r}")
     if isinstance(value, (int, float)):
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise InvalidInputError(f"{where}: expected seconds since the epoch, got {value!r}")
         return _checked(round(value * 1_000_000), 0, value, where)
     if isinstance(value, str):
@@ -116,23 +119,30 @@ def parse_duration(value: str | timedelta | int | float, *, where: str = "durati
     Raises
     ------
     InvalidInputError
-        If the value is negative or not a length of time.
+        If the value is negative, not a length of time, or longer than 10,000 years.
     """
-    micros: int | None = None
+    micros: int | float = -1
     if isinstance(value, timedelta):
         micros = value // _MICROSECOND
     elif isinstance(value, str):
         match = _DURATION.fullmatch(value)
         if match:
-            micros = round(float(match[1]) * _UNIT_MICROS[match[2]])
-    elif not isinstance(value, bool) and math.isfinite(value):
-        micros = round(value * 1_000_000)
-    if micros is None or micros < 0:
+            micros = float(match[1]) * _UNIT_MICROS[match[2]]
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        micros = value * 1_000_000
+    if not 0 <= micros <= _LONGEST:  # neither is true of NaN
         raise InvalidInputError(
-            f"{where}: expected a length of time like '90d', '12h', a timedelta or seconds, "
-            f"got {value!r}"
+            f"{where}: expected a length of time like '90d', '12h', a timedelta or seconds, at "
+            f"most 10,000 years, got {_short(value)}"
         )
-    return micros
+    return round(micros)
+
+
+def _short(value: object) -> str:
+    """A value for a message; Python refuses to write out numbers of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a far larger number"
+    return f"{value!r:.80}"
 
 
 def _checked(micros: int, offset_minutes: int, value: object, where: str) -> Instant:
@@ -140,5 +150,7 @@ def _checked(micros: int, offset_minutes: int, value: object, where: str) -> Ins
     try:
         instant.to_datetime()
     except (OverflowError, ValueError):
-        raise InvalidInputError(f"{where}: {value!r} lies outside the years 1 to 9999") from None
+        raise InvalidInputError(
+            f"{where}: {_short(value)} lies outside the years 1 to 9999"
+        ) from None
     return instant

@@ -11,10 +11,11 @@ from rsm_fast.drafting import Part
 from rsm_fast.embedding import Embedder, EmbedderLike, as_embedder, checked_vectors
 from rsm_fast.settings import NamespaceSettings
 from rsm_fast.state import NamespaceState
-from rsm_fast.store import PieceRecord, Reader, Writer
+from rsm_fast.store import Finding, PieceRecord, Reader, Writer
+from rsm_fast.verifying import check
 from rsm_fast.writing import Plan, WritePath
 
-__all__ = ["rechunk", "reembed"]
+__all__ = ["rechunk", "reembed", "repair"]
 
 _BATCH = 64
 _STAGED_FOR = "reembedding"
@@ -83,6 +84,16 @@ def _adopt(writer: Writer, ns: int, target: Embedder) -> None:
         writer.put_array(ns, "centre", None)
     writer.put_settings(ns, settings.to_dict())
     writer.set_atoms(ns, [(chunk.pk, None) for chunk in writer.all_chunks(ns)])
+
+
+def repair(core: Core, writing: WritePath, *, drop_damaged: bool) -> list[Finding]:
+    """Rebuild what can be rebuilt; see `rsm_fast.memory.Memory.repair`."""
+    findings = core.store.repair(drop_damaged=drop_damaged)
+    if not findings and (derived := check(core)):
+        core.store.repair(also=derived)
+        core.drop_state()
+    rechunk(core, writing)
+    return findings
 
 
 def rechunk(core: Core, writing: WritePath) -> int:

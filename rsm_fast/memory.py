@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from rsm_fast.closing import Closing
 from rsm_fast.core import Core, Limits
 from rsm_fast.embedding import EmbedderLike
 from rsm_fast.errors import InvalidInputError
@@ -23,6 +23,7 @@ from rsm_fast.presets import (
     VectorType,
     changed_preset,
     checked_choice,
+    checked_count,
     get_preset,
 )
 from rsm_fast.settings import WriteOptions
@@ -43,7 +44,7 @@ __all__ = ["Memory"]
 DEFAULT_NAMESPACE = "default"
 
 
-class Memory:
+class Memory(Closing):
     """A compact memory for one agent or user: turns in, a prompt within budget out.
 
     ``Memory()`` lives in RAM; `Memory.open` keeps everything in one SQLite file. A Memory may be
@@ -116,6 +117,8 @@ class Memory:
     ) -> None:
         self._preset = changed_preset(get_preset(preset), route=route, layout=layout, fold=fold)
         self._hybrid = hybrid
+        if not isinstance(limits, Limits | None):
+            raise InvalidInputError(f"limits: expected Limits(...), got {limits!r:.80}")
         checked_choice(vectors, Literal["ram", "disk"], where="vectors")
         options = WriteOptions(
             gate=gate,
@@ -176,6 +179,8 @@ class Memory:
             If ``embedder`` differs from the one that the namespace was made with.
         """
         checked_choice(profile, Literal["default", "edge"], where="profile")
+        if path is None or path == ":memory:":
+            raise InvalidInputError(f"path: expected a file, got {path!r}; Memory() lives in RAM")
         edge = profile == "edge"
         store = Store.open(
             path,
@@ -262,6 +267,8 @@ class Memory:
             raise InvalidInputError(
                 f"turns: expected several turns, got one {type(turns).__name__}; use add()"
             )
+        if not isinstance(turns, Iterable):
+            raise InvalidInputError(f"turns: expected several turns, got {turns!r:.80}")
         return self._writing.add_many(turns, progress=progress)
 
     def flush(self) -> None:
@@ -388,9 +395,8 @@ class Memory:
         superseded : bool
             Let superseded turns in.
         """
-        if isinstance(k, bool) or not isinstance(k, int) or k < 0:
-            raise InvalidInputError(f"k: expected a whole number, 0 or more, got {k!r}")
-        return self._reading.search(self._request(query, preset, where, as_of, superseded), k=k)
+        request = self._request(query, preset, where, as_of, superseded)
+        return self._reading.search(request, k=checked_count("k", k, low=0))
 
     # -- forgetting ---------------------------------------------------------------------------
 
@@ -402,6 +408,8 @@ class Memory:
         NotFoundError
             If there is no such turn.
         """
+        if not isinstance(ids, Iterable):
+            raise InvalidInputError(f"ids: expected one id or several, got {ids!r:.80}")
         return self._forgetting.delete([ids] if isinstance(ids, str) else list(ids))
 
     def update(
@@ -446,7 +454,7 @@ class Memory:
         before : TimestampLike or None
             Timestamp from which on turns are kept.
         where : mapping or None
-            As in `search`; together with an age both must hold.
+            As in `search`; together with an age both must hold. An empty one counts as none.
         expired : bool
             Also delete what has outlived its ``ttl``.
 
@@ -457,6 +465,7 @@ class Memory:
         """
         if older_than is not None and before is not None:
             raise InvalidInputError("forget: give older_than= or before=, not both")
+        where = where or None  # a filter without conditions says nothing either
         limit = None if before is None else parse_instant(before, where="before")
         if older_than is not None:
             age = parse_duration(older_than, where="older_than")
@@ -468,13 +477,25 @@ class Memory:
             )
         return self._forgetting.forget(before=limit, where=where, expired=expired)
 
-    def purge(self) -> None:
-        """Delete the whole namespace."""
-        self._forgetting.purge()
+    def purge(self, namespace: str | None = None) -> None:
+        """Delete this whole namespace, or another one of the store; one that is not there is not
+        made.
+        """
+        self._forgetting.purge(self.namespace if namespace is None else namespace)
 
     def compact(self) -> None:
         """Write the file anew: no trace of deleted text is left, free space is given back."""
         self._core.store.compact()
+
+    def check(self) -> list[Finding]:
+        """Everything that is wrong with the store, or derived wrongly for this namespace.
+
+        Reads every row of the store, and holds this namespace's words, counts, atoms and links
+        against those that its texts give.
+        """
+        from rsm_fast.verifying import check
+
+        return check(self._core)
 
     def repair(self, *, drop_damaged: bool = False) -> list[Finding]:
         """Rebuild whatever damage in the store can be rebuilt; what is still wrong then.
@@ -485,11 +506,9 @@ class Memory:
             Also delete turns whose text does not fit its checksum; without it they stay, and
             reading them raises `CorruptStoreError`.
         """
-        from rsm_fast.maintenance import rechunk
+        from rsm_fast.maintenance import repair
 
-        findings = self._core.store.repair(drop_damaged=drop_damaged)
-        rechunk(self._core, self._writing)
-        return findings
+        return repair(self._core, self._writing, drop_damaged=drop_damaged)
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -503,6 +522,8 @@ class Memory:
         """The turn of an id, as it is stored; None if there is none."""
         from rsm_fast.looking import stored_turns
 
+        if not isinstance(id, str):
+            raise InvalidInputError(f"id: expected text, got {id!r:.80}")
         return next(iter(stored_turns(self._core, ids=[id], where=None, last=None)), None)
 
     def turns(
@@ -519,9 +540,8 @@ class Memory:
         """
         from rsm_fast.looking import stored_turns
 
-        if last is not None and (isinstance(last, bool) or not isinstance(last, int) or last < 1):
-            raise InvalidInputError(f"last: expected a whole number, 1 or more, got {last!r}")
-        return stored_turns(self._core, ids=None, where=where, last=last)
+        newest = None if last is None else checked_count("last", last, low=1)
+        return stored_turns(self._core, ids=None, where=where, last=newest)
 
     def namespaces(self) -> list[str]:
         """Keys of all namespaces in the store."""
@@ -570,17 +590,6 @@ class Memory:
         finally:
             self._core.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"Memory({str(self.path or 'in RAM')!r}, namespace={self.namespace!r})"
 
@@ -597,6 +606,8 @@ class Memory:
         from rsm_fast.reading import ReadPath
         from rsm_fast.retrieval import HybridSettings
 
+        if not isinstance(self._hybrid, HybridSettings | None):
+            raise InvalidInputError(f"hybrid: expected HybridSettings, got {self._hybrid!r:.80}")
         return ReadPath(self._core, self._hybrid or HybridSettings())
 
     @cached_property

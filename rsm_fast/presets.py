@@ -7,7 +7,8 @@ read path that the project's own harness could prove; see ``docs/presets.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from operator import index
+from typing import Any, Literal, TypeAlias, get_args
 
 from rsm_fast.errors import InvalidInputError
 
@@ -20,6 +21,7 @@ __all__ = [
     "VectorType",
     "changed_preset",
     "checked_choice",
+    "checked_count",
     "get_preset",
 ]
 
@@ -168,3 +170,22 @@ def checked_choice(value: str, choices: object, *, where: str) -> str:
     if value not in allowed:
         raise InvalidInputError(f"{where}: expected one of {list(allowed)}, got {value!r}")
     return value
+
+
+def checked_count(name: str, value: Any, *, low: int) -> int:
+    """A whole number of ``low`` or more, also one of NumPy's.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else.
+    """
+    try:
+        number = low - 1 if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = low - 1
+    if number < low:
+        raise InvalidInputError(
+            f"{name}: expected a whole number, {low} or more, got {value!r:.80}"
+        )
+    return int(number)

@@ -206,7 +206,7 @@ class NamespaceState:
         self._truncated.extend(columns.truncated)
         self._versions.extend(np.zeros(columns.pk.size, np.int32))
         outdated = np.flatnonzero(columns.analyser != ANALYSER_VERSION)
-        anew = self._analysed(reader, columns.pk[outdated].tolist())
+        anew = self.analysed(reader, columns.pk[outdated].tolist())
         for row in outdated.tolist():
             columns.terms[row] = pack_terms(anew[int(columns.pk[row])])
         self.lexical.load(columns.terms)
@@ -281,8 +281,8 @@ class NamespaceState:
 
     # -- rows of the store --------------------------------------------------------------------
 
-    def _analysed(self, reader: Reader, pks: Sequence[int]) -> dict[int, list[str]]:
-        """Terms of chunks that were stored with another version of the analysis."""
+    def analysed(self, reader: Reader, pks: Sequence[int]) -> dict[int, list[str]]:
+        """Terms of chunks, made anew from their texts."""
         found = {}
         for start in range(0, len(pks), 256):
             pieces = reader.pieces(self.ns, pks[start : start + 256])
@@ -318,7 +318,7 @@ class NamespaceState:
     def _terms(self, reader: Reader, chunk: ChunkRecord) -> list[str]:
         if chunk.analyser == ANALYSER_VERSION:
             return unpack_terms(chunk.terms)
-        return self._analysed(reader, [chunk.pk])[chunk.pk]
+        return self.analysed(reader, [chunk.pk])[chunk.pk]
 
     # -- changes (the caller writes them to the store) ----------------------------------------
 

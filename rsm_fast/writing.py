@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from rsm_fast.clustering import TauCalibrator
 from rsm_fast.core import Core, Transaction
 from rsm_fast.drafting import Draft, Drafter, Part, checked_turn
-from rsm_fast.errors import CalibrationError, ConflictError
+from rsm_fast.errors import CalibrationError, ConflictError, InvalidInputError
 from rsm_fast.instants import Instant
 from rsm_fast.settings import NamespaceSettings
 from rsm_fast.state import RowContent
@@ -86,8 +87,13 @@ class WritePath:
         now = Instant.now()
         checked = [
             checked_turn(turn, limits=limits, now=now, where=f"turns[{index}]")
-            for index, turn in enumerate(turns)
+            for index, turn in enumerate(islice(turns, limits.call_turns + 1))
         ]
+        if len(checked) > limits.call_turns:
+            raise InvalidInputError(
+                f"turns: expected at most {limits.call_turns:,} in one call, got more; give them "
+                "in several calls, or raise Limits.call_turns"
+            )
         self._check_batch(checked)
         if len(checked) > limits.batch_turns:  # refuse before storing any
             with self._core.snapshot() as view:

@@ -14,7 +14,7 @@ HEAVY = ("numba", "faiss", "onnxruntime", "tokenizers")
 
 # Data flows down this list; a module imports only what stands above it here.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("rsm_fast._version", "rsm_fast.errors"),
+    ("rsm_fast._version", "rsm_fast.closing", "rsm_fast.errors"),
     ("rsm_fast.instants", "rsm_fast.modelfiles"),
     (
         "rsm_fast.types",
@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rsm_fast.state",),
     ("rsm_fast.core",),
     ("rsm_fast.drafting",),
-    ("rsm_fast.writing", "rsm_fast.reading"),
+    ("rsm_fast.writing", "rsm_fast.reading", "rsm_fast.verifying"),
     ("rsm_fast.forgetting", "rsm_fast.looking", "rsm_fast.maintenance"),
     ("rsm_fast.memory",),
     ("rsm_fast.warming",),

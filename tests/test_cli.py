@@ -432,6 +432,9 @@ def test_doctor(store: str, capsys: Capture) -> None:
     assert found["problems"] == []
     assert found["versions"]["rsm-fast"] == __version__
     assert found["cpu"]["int8_dot_in_use"]
+    (namespace,) = found["store"]["namespaces"]
+    assert namespace["key"] == "default" and namespace["turns"] == 190
+    assert namespace["embedder_name"] == "hashing-256" and namespace["embedder"]
     code, out, _ = run(capsys, "doctor", "-e", "hashing")
     assert code == 0 and "int8_dot_in_use" in out and "all is well" in out
 
@@ -439,6 +442,30 @@ def test_doctor(store: str, capsys: Capture) -> None:
 def test_doctor_reports_a_missing_model(capsys: Capture, tmp_path: Path) -> None:
     code, out, _ = run(capsys, "doctor", "-e", str(tmp_path / "no-model"))
     assert code == 1 and "problem: embedder" in out
+
+
+def test_a_store_that_may_not_be_written_can_be_read(
+    store: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = os.access
+    monkeypatch.setattr(
+        "rsm_fast.cli.opening.os.access",
+        lambda path, mode: not (mode & os.W_OK) and access(path, mode),
+    )
+    before = Path(store).read_bytes()
+    for command in (["search", store, "rent"], ["pack", store, "rent"], ["stats", store]):
+        code, out, err = run(capsys, *command)
+        assert code == 0 and out, err
+    code, _, err = run(capsys, "forget", store, "--older-than", "1d")
+    assert code == 1 and "read-only" in err
+    assert Path(store).read_bytes() == before
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "http"])
+def test_a_port_that_is_none_is_wrong_usage(store: str, capsys: Capture, port: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["mcp", "--store", store, "--http", f"--port={port}"])
+    assert stopped.value.code == 2 and "1 to 65535" in capsys.readouterr().err
 
 
 # --- pipes and signals -----------------------------------------------------------------------

@@ -6,11 +6,14 @@ import gc
 import platform
 from argparse import Namespace
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rsm_fast._version import __version__
 from rsm_fast.cli.output import duration, json_document, line, remark, table
-from rsm_fast.errors import RSMError
+from rsm_fast.errors import NotFoundError, RSMError
+
+if TYPE_CHECKING:
+    from rsm_fast.store import Finding, NamespaceRecord
 
 __all__ = ["doctor", "serve_mcp", "warmup"]
 
@@ -81,7 +84,13 @@ def doctor(arguments: Namespace) -> int:
         for title, values in report.items():
             if isinstance(values, dict):
                 line(title)
-                line(table(((key, _shown(value)) for key, value in values.items()), indent=2))
+                plain = {key: value for key, value in values.items() if key != "namespaces"}
+                line(table(((key, _shown(value)) for key, value in plain.items()), indent=2))
+                for one in values.get("namespaces", ()):
+                    line(
+                        f"  namespace {one['key']}: {one['turns']:,} turns, {one['chunks']:,} "
+                        f"chunks, embedded with {one['embedder_name']} ({one['embedder']})"
+                    )
         for problem in problems:
             line(f"problem: {problem}")
         line(f"{len(problems)} problems found" if problems else "all is well")
@@ -166,6 +175,7 @@ def _repair(arguments: Namespace, problems: list[str]) -> None:
 
 def _store(arguments: Namespace, problems: list[str]) -> dict[str, Any]:
     """Every row, checksum and link of the store, once."""
+    from rsm_fast import Memory
     from rsm_fast.cli.opening import require_store
     from rsm_fast.store import Store
 
@@ -175,12 +185,47 @@ def _store(arguments: Namespace, problems: list[str]) -> dict[str, Any]:
         with Store.open(arguments.store, read_only=True) as store:
             report["bytes"] = store.file_bytes()
             with store.read() as reader:
-                for record in reader.namespaces():
-                    turns, chunks = reader.counts(record.id)
-                    report[record.key] = f"{turns:,} turns, {chunks:,} chunks"
-            for finding in store.check():
-                place = finding.table if finding.key is None else f"{finding.table} {finding.key}"
-                problems.append(f"store: {place}: {finding.message}")
+                records = reader.namespaces()
+                report["namespaces"] = [
+                    _described(record, *reader.counts(record.id)) for record in records
+                ]
+            findings = store.check()
+        problems += (f"store: {_placed(finding)}" for finding in findings)
+        for record in records if not findings else ():
+            with Memory.open(arguments.store, namespace=record.key, read_only=True) as memory:
+                problems += (
+                    f"namespace {record.key!r}: {_placed(finding)}" for finding in memory.check()
+                )
+            _check_embedder(record, problems)
     except RSMError as error:
         problems.append(f"store: {error}")
     return report
+
+
+def _described(record: NamespaceRecord, turns: int, chunks: int) -> dict[str, Any]:
+    names = ("embedder_name", "embedder", "dim")
+    settings = {name: record.settings.get(name) for name in names}
+    return {"key": record.key, "turns": turns, "chunks": chunks, **settings}
+
+
+def _placed(finding: Finding) -> str:
+    place = finding.table if finding.key is None else f"{finding.table} {finding.key}"
+    return f"{place}: {finding.message}"
+
+
+def _check_embedder(record: NamespaceRecord, problems: list[str]) -> None:
+    """Whether the model of that name is still the one that made the vectors."""
+    from rsm_fast.embedding import as_embedder
+    from rsm_fast.settings import NamespaceSettings
+
+    settings = NamespaceSettings.from_dict(record.settings)
+    try:
+        embedder = as_embedder(settings.embedder_name or None)
+    except NotFoundError:
+        return  # a callable, or a model that is elsewhere: nothing to hold it against
+    try:
+        settings.check_embedder(
+            embedder.fingerprint, embedder.dim, namespace=record.key, where="the store"
+        )
+    except RSMError as error:
+        problems.append(f"embedder: {error}")

@@ -18,7 +18,7 @@
 """
 
 from rsm_fast.store.checks import Finding
-from rsm_fast.store.filters import compile_where
+from rsm_fast.store.filters import compile_where, why_not_findable
 from rsm_fast.store.reader import Reader
 from rsm_fast.store.records import (
     STEP_NONE,
@@ -55,4 +55,5 @@ __all__ = [
     "check_namespace_key",
     "compile_where",
     "read_sections",
+    "why_not_findable",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -287,7 +287,12 @@ def _fits(check: Callable[[tuple[Any, ...]], object], row: tuple[Any, ...]) -> b
 
 
 def put_right(
-    writer: Writer, connection: sqlite3.Connection, path: Path | None, *, drop_damaged: bool
+    writer: Writer,
+    connection: sqlite3.Connection,
+    path: Path | None,
+    *,
+    drop_damaged: bool,
+    also: Sequence[Finding] = (),
 ) -> list[Finding]:
     """Drop or rebuild what is derived and damaged, inside the writer's transaction.
 
@@ -295,6 +300,8 @@ def put_right(
     ----------
     drop_damaged : bool
         Delete turns that do not fit their checksum as well.
+    also : sequence of Finding
+        Further findings, dealt with alike.
 
     Returns
     -------
@@ -302,7 +309,7 @@ def put_right(
         What is still wrong.
     """
     execute = connection.execute
-    findings = find(connection, path, most=2**31)
+    findings = [*find(connection, path, most=2**31), *also]
     keys: dict[str, list[Any]] = {}
     for finding in findings:
         keys.setdefault(finding.table, []).append(finding.key)

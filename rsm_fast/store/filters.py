@@ -15,18 +15,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.instants import parse_instant
 
-__all__ = ["Params", "compile_where"]
+__all__ = ["Params", "compile_where", "why_not_findable"]
 
 Params: TypeAlias = dict[str, str | int | float | None]
 
 _OPERATORS: Final = {"gte": ">=", "gt": ">", "lte": "<=", "lt": "<"}
 _MAX_KEYS: Final = 64
+_DEEPEST: Final = 64
+_ESCAPED_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def compile_where(where: Mapping[str, Any] | None) -> tuple[str, Params]:
@@ -113,12 +116,12 @@ class _Compiler:
                 literals.add("true" if item else "false")
             elif isinstance(item, str):
                 texts.append(_text(item, place))
-            elif isinstance(item, (int, float)) and math.isfinite(item):
+            elif _is_finite(item):
                 numbers.append(item)
             else:
                 raise InvalidInputError(
                     f"{place}: expected text, finite numbers, booleans, None, a list of those or "
-                    f"a range, got {item!r}"
+                    f"a range, got {item!r:.80}"
                 )
         groups: list[tuple[str, str]] = []
         if texts:
@@ -154,6 +157,42 @@ class _Compiler:
         return test
 
 
+def why_not_findable(metadata: Mapping[str, Any], dumped: str) -> str | None:
+    r"""Why filters would not find metadata rightly; None if they do.
+
+    SQLite ends a text of JSON at a NUL character, so that ``"admin\0x"`` would match
+    ``"admin"``, and it and Python give up on a thousand or so levels.
+
+    Parameters
+    ----------
+    metadata : mapping
+    dumped : str
+        The same as JSON.
+    """
+    if "\\u0000" in dumped and _ESCAPED_NUL.search(dumped):
+        return "holds a NUL character"
+    if dumped.count("{") + dumped.count("[") > _DEEPEST and _depth(metadata) > _DEEPEST:
+        return f"expected at most {_DEEPEST} levels, one in another"
+    return None
+
+
+def _depth(value: object) -> int:
+    """How many mappings and lists stand one in another."""
+    deepest = 0
+    waiting = [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if isinstance(item, Mapping):
+            inner: Iterable[object] = item.values()
+        elif isinstance(item, (list, tuple)):
+            inner = item
+        else:
+            continue
+        deepest = max(deepest, depth)
+        waiting.extend((one, depth + 1) for one in inner)
+    return deepest
+
+
 def _items(wanted: object) -> list[Any]:
     if isinstance(wanted, (list, tuple, set, frozenset)):
         return list(wanted)
@@ -171,7 +210,9 @@ def _bounds(wanted: Mapping[Any, Any], place: str) -> list[tuple[str, Any]]:
 
 def _text(value: object, place: str) -> str:
     if not isinstance(value, str):
-        raise InvalidInputError(f"{place}: expected text, got {value!r}")
+        raise InvalidInputError(f"{place}: expected text, got {value!r:.80}")
+    if "\0" in value:
+        raise InvalidInputError(f"{place}: expected text without NUL, got {value!r:.80}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -180,11 +221,19 @@ def _text(value: object, place: str) -> str:
 
 
 def _number(value: object, place: str) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not _is_finite(value):
         raise InvalidInputError(
-            f"{place}: expected bounds that are all finite numbers or all text, got {value!r}"
+            f"{place}: expected bounds that are all finite numbers or all text, got {value!r:.80}"
         )
     return value if abs(value) < 2**63 else float(value)
+
+
+def _is_finite(value: object) -> TypeGuard[int | float]:
+    """Whether it is a number that SQLite can hold: a whole one too large for a float is not."""
+    try:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _json(values: object) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy.typing as npt
 
-from rsm_fast.errors import InvalidInputError, StoreError, StoreLockedError
+from rsm_fast.closing import Closing
+from rsm_fast.errors import InvalidInputError, RSMError, StoreError, StoreLockedError
 from rsm_fast.store.checks import Finding, find, put_right
 from rsm_fast.store.connections import Connections, Synchronous, copy_into
 from rsm_fast.store.failures import mapped
@@ -35,9 +36,10 @@ from rsm_fast.store.writer import Writer
 __all__ = ["Store"]
 
 _OLDEST_SQLITE: Final = (3, 37, 0)  # the first with STRICT tables
+_LONGEST_WAIT_S: Final = 2_000_000  # SQLite counts milliseconds in 32 bits
 
 
-class Store:
+class Store(Closing):
     """All that is kept for good, in one SQLite file. Usable from any number of threads."""
 
     def __init__(self, connections: Connections) -> None:
@@ -82,13 +84,12 @@ class Store:
             raise InvalidInputError(
                 f"synchronous: expected 'FULL' or 'NORMAL', got {synchronous!r}"
             )
-        if not timeout >= 0:
+        if not isinstance(timeout, (int, float)) or not timeout >= 0:
             raise InvalidInputError(f"timeout: expected seconds >= 0, got {timeout!r}")
+        wait = float(min(timeout, _LONGEST_WAIT_S))
         if path is None:
-            return cls(Connections(None, synchronous, timeout, False))
-        if "\0" in str(path):
-            raise InvalidInputError(f"path: expected a path without NUL, got {str(path)!r}")
-        return cls(Connections(Path(path).expanduser().resolve(), synchronous, timeout, read_only))
+            return cls(Connections(None, synchronous, wait, False))
+        return cls(Connections(_resolved(path), synchronous, wait, read_only))
 
     @property
     def path(self) -> Path | None:
@@ -256,7 +257,7 @@ class Store:
         with self._connections.reading() as connection:
             return find(connection, self.path)
 
-    def repair(self, *, drop_damaged: bool = False) -> list[Finding]:
+    def repair(self, *, drop_damaged: bool = False, also: Sequence[Finding] = ()) -> list[Finding]:
         """Drop or rebuild what is derived and damaged; what is still wrong.
 
         Chunks without vector (`Reader.open_chunks`) and turns without chunk
@@ -266,12 +267,16 @@ class Store:
         ----------
         drop_damaged : bool, default False
             Delete turns that do not fit their checksum as well. Their texts are lost.
+        also : sequence of Finding
+            What somebody else found wrong with derived rows, to be dealt with alike.
         """
         with self._connections.writing() as connection:
             with mapped(self.path):
                 connection.execute("BEGIN IMMEDIATE")
                 writer = Writer(connection, self.path)
-                left = put_right(writer, connection, self.path, drop_damaged=drop_damaged)
+                left = put_right(
+                    writer, connection, self.path, drop_damaged=drop_damaged, also=also
+                )
                 writer.finish()
                 connection.execute("COMMIT")
         return left
@@ -313,13 +318,19 @@ class Store:
         """Close the store; closing twice is fine."""
         self._connections.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+def _resolved(path: object) -> Path:
+    """The one name of a file; a path that no file can have is refused."""
+    try:
+        whole = Path(os.fspath(path))  # type: ignore[call-overload]
+        if "\0" in str(whole):
+            raise InvalidInputError(f"path: expected a path without NUL, got {str(path)!r}")
+        resolved = whole.expanduser().resolve()
+        resolved.exists()
+    except (TypeError, ValueError, RuntimeError) as error:  # bytes; surrogates; unknown ~user
+        if isinstance(error, RSMError):
+            raise
+        raise InvalidInputError(f"path: expected the path of a file, got {path!r:.80}") from error
+    except OSError as error:  # too long, a loop of links
+        raise StoreError(f"store {str(path):.80}: cannot be opened ({error.strerror})") from error
+    return resolved

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.instants import parse_instant
+from rsm_fast.store.filters import why_not_findable
 from rsm_fast.store.lines import FORMAT, Line
 from rsm_fast.store.notes import (
     LINKED,
@@ -338,8 +339,10 @@ class _Place:
             dumped = None
             if metadata is not None:
                 dumped = json.dumps(self.mapping("metadata"), ensure_ascii=False, allow_nan=False)
-        except ValueError:
-            raise self.wrong("metadata", "JSON with finite numbers", metadata) from None
+        except (ValueError, RecursionError):
+            raise self.wrong("metadata", "JSON with finite numbers", "other values") from None
+        if dumped and (reason := why_not_findable(self.mapping("metadata"), dumped)):
+            raise self.wrong("metadata", "what filters can find", reason)
         return TurnRecord(
             pk=0,
             id=self.text("id"),

@@ -195,6 +195,8 @@ def test_long_lists(filled):
         {"a": float("nan")}, {"a": {"gte": float("inf")}}, {"a": object()}, {"a": [[1]]},
         {"timestamp": "yesterday"}, {"timestamp": {"gte": None}}, {"timestamp": None},
         {"session": "\ud800"}, {"a": "\ud800"}, {"a": {"lt": "\ud800"}}, {"\ud800": 1},
+        {"a": "\0"}, {"a": ["b", "c\0"]}, {"a\0": 1}, {"role": "user\0"}, {"a": {"lt": "\0"}},
+        {"a": 10**400}, {"a": {"gt": -(10**400)}},
         {"session": {"gte": None}}, {str(n): 1 for n in range(65)},
     ],
 )  # fmt: skip

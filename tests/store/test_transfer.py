@@ -147,7 +147,7 @@ def test_a_bad_line_is_named_and_nothing_is_kept(rich):
         ("turn", "id", [None, 5, "\ud800"]),
         ("turn", "text", [None, "\ud800"]),
         ("turn", "timestamp", [None, "now", 5]),
-        ("turn", "metadata", [[], "x"]),
+        ("turn", "metadata", [[], "x", {"a": "admin\0x"}, {"\0": 1}]),
         ("turn", "time_given", [1, None]),
         ("turn", "expires_at", ["x", 2**64]),
         ("turn", "superseded_by", ["none", 5]),

@@ -1,0 +1,29 @@
+"""What is closed at the end of a ``with`` block."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Closing"]
+
+
+class Closing:
+    """A base for whatever has a `close`."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Give back what is held. Closing twice does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
