@@ -312,6 +312,16 @@ def _add_moving(command: Any) -> None:
         _argument("target", metavar="TARGET", help="file to write; it must not exist"),
         _json,
     )
+    command(
+        "salvage",
+        "carry what can be read of a broken file into a new store",
+        "For a file that `doctor --repair` cannot mend. What could not be read is named on\n"
+        "standard error, and the exit code is 3.",
+        "rsm-fast salvage broken.rsm saved.rsm",
+        _store,
+        _argument("target", metavar="TARGET", help="file to write; it must not exist"),
+        _json,
+    )
 
 
 def _add_notes(command: Any) -> None:
@@ -373,16 +383,6 @@ def _add_notes(command: Any) -> None:
         example = f"rsm-fast notes {verb} agent.rsm{tail.get(verb, '')}"
         store, *rest = where
         command(verb, help_text, detail, example, store, *parts, *rest, parent=verbs)
-    command(
-        "salvage",
-        "carry what can be read of a broken file into a new store",
-        "For a file that `doctor --repair` cannot mend. What could not be read is named on\n"
-        "standard error, and the exit code is 3.",
-        "rsm-fast salvage broken.rsm saved.rsm",
-        _store,
-        _argument("target", metavar="TARGET", help="file to write; it must not exist"),
-        _json,
-    )
 
 
 def _add_machine(command: Any) -> None:
@@ -396,7 +396,7 @@ def _add_machine(command: Any) -> None:
         "rsm-fast mcp --store agent.rsm\nrsm-fast mcp --store agent.rsm -n acme/user-7 --http",
         _option("--store", metavar="STORE", required=True, help="file of the store"),
         _flag("--http", help="streamable HTTP on the loopback address instead"),
-        _option("--port", type=int, default=8765, metavar="N", help="where (default: 8765)"),
+        _option("--port", type=_port, default=8765, metavar="N", help="where (default: 8765)"),
         _namespace,
         _embedder,
     )
@@ -499,6 +499,12 @@ def _budget(default: int) -> Add:
         metavar="N",
         help=f"most tokens that the text may have (default: {default})",
     )
+
+
+def _port(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a number from 1 to 65535, got {text!r}")
 
 
 def _condition(text: str) -> tuple[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +32,15 @@ def require_store(path: str) -> None:
 def open_memory(
     arguments: Namespace, *, create: bool = False, read_only: bool = False, **options: Any
 ) -> Memory:
-    """Open the namespace that a command names; options that are None are left out."""
+    """Open the namespace that a command names; options that are None are left out.
+
+    A file that may not be written is opened for reading: that is enough for half the commands.
+    """
     from rsm_fast import Memory
 
     if not create:
         require_store(arguments.store)
+        read_only = read_only or not os.access(arguments.store, os.W_OK)
     return Memory.open(
         arguments.store,
         read_only=read_only,

@@ -202,7 +202,7 @@ class MemoryServer:
                     self._open.popitem(last=False)[1].close()
                 yield memory
             except RSMError as error:
-                raise ToolError(str(error)) from error
+                raise ToolError(tools.reason(error)) from error
 
     def close(self) -> None:
         """Close all memories; waits for the call that is under way."""

@@ -19,11 +19,14 @@ __all__ = [
     "MAX_BUDGET",
     "MAX_HITS",
     "MAX_HIT_CHARS",
+    "MAX_PACK_CHARS",
+    "MAX_REASON_CHARS",
     "MAX_TEXT_CHARS",
     "OPENAI_TOOLS",
     "answer_tool_calls",
     "call_tool",
     "forget",
+    "reason",
     "recall",
     "remember",
     "search",
@@ -34,6 +37,8 @@ MAX_BUDGET: Final = 8000
 MAX_HITS: Final = 20
 MAX_HIT_CHARS: Final = 400
 MAX_TEXT_CHARS: Final = 200_000
+MAX_PACK_CHARS: Final = 100_000
+MAX_REASON_CHARS: Final = 2_000
 
 _NOTHING: Final = "nothing found"
 
@@ -62,9 +67,13 @@ def remember(
 def recall(
     memory: Memory, query: str, *, budget: int = 2000, where: Mapping[str, Any] | None = None
 ) -> str:
-    """The pack for a question, in at most `MAX_BUDGET` tokens."""
+    """The pack for a question, in at most `MAX_BUDGET` tokens and `MAX_PACK_CHARS`.
+
+    What a tokenizer takes for one unknown word, such as a file in base64, may be of any length.
+    """
     _check_at_most("budget", budget, MAX_BUDGET)
-    return memory.pack(query, budget=budget, where=where).text or _NOTHING
+    text = memory.pack(query, budget=budget, where=where).text
+    return _cut(text, MAX_PACK_CHARS) or _NOTHING
 
 
 def search(
@@ -117,8 +126,13 @@ def _check_at_most(name: str, value: int, most: int) -> None:
         raise InvalidInputError(f"{name}: expected at most {most}, got {value}")
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_HIT_CHARS else text[: MAX_HIT_CHARS - 3] + "..."
+def _cut(text: str, most: int = MAX_HIT_CHARS) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def reason(error: RSMError) -> str:
+    """What an error says, for a model to read: it may quote what it was given at length."""
+    return _cut(str(error), MAX_REASON_CHARS)
 
 
 # --- the same for OpenAI's API ---------------------------------------------------------------
@@ -268,7 +282,7 @@ def answer_tool_calls(memory: Memory, tool_calls: Iterable[Any] | None) -> list[
         try:
             content = call_tool(memory, function["name"], function["arguments"])
         except RSMError as error:
-            content = f"error: {error}"
+            content = f"error: {reason(error)}"
         messages.append({"role": "tool", "tool_call_id": plain["id"], "content": content})
     return messages
 

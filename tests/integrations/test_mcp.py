@@ -25,7 +25,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from rsm_fast import Memory, sample
 from rsm_fast.integrations import mcp as server_module
 from rsm_fast.integrations.mcp import MemoryServer
-from rsm_fast.integrations.tools import MAX_HIT_CHARS
+from rsm_fast.integrations.tools import MAX_HIT_CHARS, MAX_PACK_CHARS
 from rsm_fast.tokens import as_token_counter
 
 
@@ -205,6 +205,9 @@ async def large_outputs(client: Client) -> None:
     assert all(len(line) < 4 * MAX_HIT_CHARS for line in lines)
     text = await call(client, "recall", query="word", budget=8000)
     assert as_token_counter(None)(text) <= 8000
+    await call(client, "remember", text="blob " + "QUJD" * 45_000)  # one unknown word for WordPiece
+    assert len(await call(client, "recall", query="blob", budget=100)) <= MAX_PACK_CHARS
+    assert len(await refused(client, "search", query="x", where={"a" * 90_000: {"b": 1}})) < 3000
     assert len(await call(client, "stats")) < 2000
 
 

@@ -17,7 +17,7 @@ SCALARS = st.one_of(
     st.booleans(),
     st.integers(-3, 3),
     st.sampled_from([0.1 + 0.2, 1.0, 2.5, 1e300]),
-    st.sampled_from(["", "x", "y", "1", "true", "null", "ü", '["x"]', "a\0b"]),
+    st.sampled_from(["", "x", "y", "1", "true", "null", "ü", '["x"]', "a\\0b"]),
 )
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3), st.just({"x": 1}))
 METADATA = st.none() | st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4)
