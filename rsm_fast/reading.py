@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,17 @@ from rsm_fast.core import Core, Snapshot
 from rsm_fast.errors import BudgetError, InvalidInputError
 from rsm_fast.index import route_atoms
 from rsm_fast.instants import Instant, TimestampLike, parse_instant
-from rsm_fast.packing import Filled, Piece, Span, TemplateLike, fill, get_template
+from rsm_fast.packing import (
+    Filled,
+    Form,
+    Frame,
+    Piece,
+    Source,
+    Span,
+    TemplateLike,
+    fill,
+    get_template,
+)
 from rsm_fast.presets import Preset
 from rsm_fast.retrieval import (
     HybridSettings,
@@ -33,6 +43,7 @@ from rsm_fast.retrieval import (
 from rsm_fast.types import Hit, OmittedChunk, Pack, PackedChunk, PackStats
 
 if TYPE_CHECKING:
+    from rsm_fast.packing.templates import Template
     from rsm_fast.state import NamespaceState, TextCache
     from rsm_fast.store import PieceRecord, Reader
     from rsm_fast.tokens import TokenCounter
@@ -51,6 +62,8 @@ _FETCH = 32
 
 _LEAST_ROOM = 64
 """Tokens below which it does not pay to order more than the head."""
+
+_MOST_FRAMES = 16
 
 _HEAD = 512
 """Rows that are ordered at first; a pack of a few thousand tokens seldom tries more."""
@@ -141,21 +154,24 @@ class _Ranked:
         Byte-equal copies of what was given stay, because a pack counts them.
         """
         order, start = self.order, 0
-        given = np.empty(0, np.int64)
+        tokens, twins = self.tokens[order], _numbered(self.hashes[order])
+        given = np.zeros(order.size, np.bool_)  # by number of a text
         while True:
-            at_end = start >= order.size and self.rest is not None and order is self.order
-            if at_end and self.rest is not None and most_tokens() >= _LEAST_ROOM:
-                order = self.rest()
             if start >= order.size:
-                return
-            left = order[start:]
-            fits = self.tokens[left] <= most_tokens()
-            places = np.flatnonzero(fits | np.isin(self.hashes[left], given))[:_FETCH]
-            start += int(places[-1]) + 1 if places.size == _FETCH else left.size
+                if self.rest is None or order is not self.order or most_tokens() < _LEAST_ROOM:
+                    return
+                shown = self.hashes[order][given[twins]]
+                order = self.rest()
+                tokens, twins = self.tokens[order], _numbered(self.hashes[order])
+                given = np.zeros(order.size, np.bool_)
+                given[twins[np.isin(self.hashes[order], shown)]] = True
+                continue
+            fits = (tokens[start:] <= most_tokens()) | given[twins[start:]]
+            places = np.flatnonzero(fits)[:_FETCH] + start
+            start = int(places[-1]) + 1 if places.size == _FETCH else order.size
             if places.size:
-                block = left[places]
-                given = np.concatenate((given, self.hashes[block]))
-                yield block
+                given[twins[places]] = True
+                yield order[places]
 
 
 class ReadPath:
@@ -171,6 +187,7 @@ class ReadPath:
     def __init__(self, core: Core, settings: HybridSettings) -> None:
         self._core = core
         self._settings = settings
+        self._frames: dict[Template, Frame] = {}
 
     # -- verbs --------------------------------------------------------------------------------
 
@@ -184,7 +201,7 @@ class ReadPath:
     ) -> Pack:
         """See `rsm_fast.memory.Memory.pack`."""
         started = time.perf_counter()
-        template = get_template(template)
+        frame = self._frame(template)
         ranked: _Ranked | None = None
         query = self._core.embed_query(request.query) if budget and self._core.exists() else None
         embedded = time.perf_counter()
@@ -193,18 +210,19 @@ class ReadPath:
                 ranked = self._rank(view, request, query)
             view.unlock()
             scored = time.perf_counter()
-            pieces: Iterable[Piece] | _Pieces = ()
+            source: Iterable[Piece] | _Texts = ()
             if ranked is not None:
                 assert view.state is not None
-                pieces = _Pieces(view.reader, view.state.ns, ranked, self._core.counter)
+                source = _Texts(view.reader, view.state.ns, ranked, scored=explain)
             filled = fill(
-                pieces,
+                source,
                 budget=budget,
                 counter=self._core.counter,
-                template=template,
+                template=frame.template,
                 layout=request.preset.layout,
                 fold=request.preset.fold,
                 explain=explain,
+                frame=frame,
             )
         ended = time.perf_counter()
         return Pack(
@@ -212,7 +230,7 @@ class ReadPath:
             tokens=filled.tokens,
             budget=budget,
             query=request.query,
-            chunks=tuple(_packed_chunks(filled)),
+            chunks=tuple(_packed_chunks(filled, ranked)),
             omitted=tuple(
                 OmittedChunk(
                     id=item.piece.id,
@@ -232,7 +250,7 @@ class ReadPath:
                 counter=self._core.counter.name,
                 preset=request.preset.name,
                 layout=request.preset.layout,
-                template=template.name,
+                template=frame.template.name,
                 embed_us=1e6 * (embedded - started),
                 score_us=1e6 * (scored - embedded),
                 pack_us=1e6 * (ended - scored),
@@ -256,6 +274,16 @@ class ReadPath:
             _hit(record, float(score))
             for record, score in zip(records, ranked.scores[order], strict=True)
         ]
+
+    def _frame(self, template: TemplateLike) -> Frame:
+        """What is known of a template's frame, kept from pack to pack."""
+        template = get_template(template)
+        frame = self._frames.get(template)
+        if frame is None:
+            if len(self._frames) >= _MOST_FRAMES:
+                self._frames.clear()
+            frame = self._frames[template] = Frame(template, self._core.counter)
+        return frame
 
     # -- ranking ------------------------------------------------------------------------------
 
@@ -401,47 +429,55 @@ class ReadPath:
             state.open_rows[row] = text
 
 
-class _Pieces:
-    """Chunks with their texts, read in blocks as a pack needs them."""
+class _Texts(Source):
+    """Chunks with their texts, read in blocks as a pack needs them.
 
-    def __init__(self, reader: Reader, ns: int, ranked: _Ranked, counter: TokenCounter) -> None:
+    Parameters
+    ----------
+    reader : Reader
+    ns : int
+    ranked : _Ranked
+    scored : bool
+        Chunks are to carry their scores.
+    """
+
+    def __init__(self, reader: Reader, ns: int, ranked: _Ranked, *, scored: bool) -> None:
         self._reader = reader
         self._ns = ns
         self._ranked = ranked
-        self._counter = counter
-        self._recount = ranked.counter != counter.name
+        self._scored = scored
 
-    def pieces(self, most_tokens: Callable[[], int]) -> Iterator[Piece]:
+    def forms(self, frame: Frame, most_tokens: Callable[[], int]) -> Iterator[Form]:
         """In the order of admission; see `rsm_fast.packing.Source`."""
         ranked = self._ranked
+        cache = ranked.texts
         for rows in ranked.blocks(most_tokens):
             keys = list(zip(rows.tolist(), ranked.versions[rows].tolist(), strict=True))
-            found = [None if self._recount else ranked.texts.get(key) for key in keys]
-            missing = [row for (row, _), piece in zip(keys, found, strict=True) if piece is None]
-            read = iter(self._reader.pieces(self._ns, ranked.keys[missing].tolist()))
-            for key, piece in zip(keys, found, strict=True):
-                if piece is None:
-                    piece = self._piece(next(read), key[0])
-                    if not self._recount:
-                        ranked.texts.put(key, piece)
-                row = key[0]
-                atom = int(ranked.atoms[row])
-                yield Piece(
-                    row,
-                    piece.id,
-                    piece.spans,
-                    None if atom < 0 else atom,
-                    piece.session,
-                    piece.instant,
-                    float(ranked.scores[row]),
-                    piece.step,
+            atoms = ranked.atoms[rows].tolist()
+            found = {key: form for key in keys if (form := cache.get(key)) is not None}
+            missing = [key for key in keys if key not in found]
+            if missing:
+                read = self._reader.pieces(
+                    self._ns, ranked.keys[[row for row, _ in missing]].tolist()
                 )
+                for key, record in zip(missing, read, strict=True):
+                    found[key] = Form(self._piece(record, key[0], frame.counter), frame)
+                    cache.put(key, found[key])
+            for key, atom in zip(keys, atoms, strict=True):
+                form = found[key]
+                piece = form.piece
+                if form.frame is not frame or piece.atom != (None if atom < 0 else atom):
+                    form = Form(replace(piece, atom=None if atom < 0 else atom), frame)
+                    cache.put(key, form)
+                if self._scored:
+                    form = Form(replace(piece, score=float(ranked.scores[key[0]])), frame)
+                yield form
 
-    def _piece(self, record: PieceRecord, row: int) -> Piece:
+    def _piece(self, record: PieceRecord, row: int, counter: TokenCounter) -> Piece:
         counts: Sequence[int]
-        if self._recount:
+        if self._ranked.counter != counter.name:
             lines = [line for part in record.parts for line in part.text.split("\n")]
-            counts = self._counter.count_lines(lines)
+            counts = counter.count_lines(lines)
         else:
             stored = array("I")
             stored.frombytes(record.line_tokens)
@@ -495,19 +531,29 @@ def _hit(record: PieceRecord, score: float) -> Hit:
     )
 
 
-def _packed_chunks(filled: Filled) -> Iterator[PackedChunk]:
+def _packed_chunks(filled: Filled, ranked: _Ranked | None) -> Iterator[PackedChunk]:
+    if ranked is None:
+        return
+    scores = ranked.scores
     for item in filled.packed:
         piece = item.piece
+        spans = piece.spans
+        alone = len(spans) == 1
         yield PackedChunk(
-            id=piece.id,
-            turn_ids=tuple(span.turn_id for span in piece.spans),
-            text=chunk_text((span.role, span.text) for span in piece.spans),
-            score=piece.score,
-            atom=piece.atom,
-            session=piece.session,
-            timestamp=piece.instant.isoformat(),
-            role=piece.spans[0].role,
-            tokens=item.tokens,
-            copies=item.copies,
-            reason=item.reason,
+            piece.id,
+            (spans[0].turn_id,) if alone else tuple([span.turn_id for span in spans]),
+            spans[0].text if alone else chunk_text((span.role, span.text) for span in spans),
+            float(scores[piece.row]),
+            piece.atom,
+            piece.session,
+            piece.instant.isoformat(),
+            spans[0].role,
+            item.tokens,
+            item.copies,
+            item.reason,
         )
+
+
+def _numbered(hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+    """For each text a number below their count, equal for equal hashes."""
+    return np.unique(hashes, return_inverse=True)[1]

@@ -26,7 +26,7 @@ from rsm_fast.settings import NamespaceSettings
 
 if TYPE_CHECKING:
     from rsm_fast.index import AtomIndex
-    from rsm_fast.packing import Piece
+    from rsm_fast.packing import Form
     from rsm_fast.store import ChunkRecord, NamespaceRecord, Reader
 
 __all__ = ["NamespaceState", "RowContent"]
@@ -49,29 +49,29 @@ class RowContent(NamedTuple):
 
 
 class TextCache:
-    """Texts of chunks that were packed lately, by row and version; bounded.
+    """Texts of chunks that were packed lately, by row and version, as they are printed; bounded.
 
     A key stands for one content for ever, so several threads may share it.
     """
 
-    LARGEST = 8 << 20  # bytes, texts of 10,000 turns or so
+    LARGEST = 16 << 20  # bytes, texts of 10,000 turns or so
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, int], Piece] = {}
+        self._found: dict[tuple[int, int], Form] = {}
         self.nbytes = 0
 
-    def get(self, key: tuple[int, int]) -> Piece | None:
+    def get(self, key: tuple[int, int]) -> Form | None:
         """The chunk as it was put, None if it is not here (any more)."""
         return self._found.get(key)
 
-    def put(self, key: tuple[int, int], piece: Piece) -> None:
-        """Keep a chunk; when all are too large, begin anew."""
-        size = 400 + sum(len(span.text) + 36 * len(span.line_tokens) for span in piece.spans)
+    def put(self, key: tuple[int, int], form: Form) -> None:
+        """Keep a chunk, in place of what stood there; when all are too large, begin anew."""
+        size = 0 if key in self._found else form.nbytes
         if self.nbytes + size > self.LARGEST:
             self._found.clear()
-            self.nbytes = 0
+            self.nbytes, size = 0, form.nbytes
         if size <= self.LARGEST:
-            self._found[key] = piece
+            self._found[key] = form
             self.nbytes += size
 
 

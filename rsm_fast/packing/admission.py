@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Final
 
-from rsm_fast.packing.fold import Seen, TurnLines
-from rsm_fast.packing.layout import Entry, Frame, Layout, LayoutName
-from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece, Source
+from rsm_fast.packing.fold import Seen
+from rsm_fast.packing.forms import Form, Frame, Source
+from rsm_fast.packing.layout import Entry, Layout, LayoutName
+from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece
 from rsm_fast.packing.render import Rendering
 from rsm_fast.packing.templates import MARKDOWN, TemplateLike, get_template
 from rsm_fast.tokens import TokenCounter, WordPieceCounter
@@ -26,8 +27,6 @@ before the first repeated line.)"""
 _LEAST_ROOM: Final = 0.01  # share of the budget below which that does not pay
 _SLACK: Final = 0.03  # share of the budget left by an estimate that is worth a second count
 
-_Key: TypeAlias = tuple[tuple[str, str], ...]
-
 
 def fill(
     pieces: Iterable[Piece] | Source,
@@ -38,6 +37,7 @@ def fill(
     layout: LayoutName = "sessions",
     fold: bool = True,
     explain: bool = False,
+    frame: Frame | None = None,
 ) -> Filled:
     """Fill a pack: admit chunks in the given order, lay them out, write the text.
 
@@ -64,15 +64,21 @@ def fill(
         Write repeated lines once and refer to them afterwards.
     explain : bool
         Give reasons.
+    frame : Frame, optional
+        Of that template and counter, kept from earlier packs.
 
     Returns
     -------
     Filled
         ``counter(text) <= budget`` holds for its text.
     """
-    frame = Frame(get_template(template), counter)
+    if frame is None:
+        frame = Frame(get_template(template), counter)
     filler = _Filler(frame, layout, budget, fold=fold, explain=explain)
-    filler.admit(pieces.pieces(filler.most_tokens) if isinstance(pieces, Source) else pieces)
+    if isinstance(pieces, Source):
+        filler.admit(pieces.forms(frame, filler.most_tokens))
+    else:
+        filler.admit(Form(piece, frame) for piece in pieces)
     return filler.result(*filler.write())
 
 
@@ -94,8 +100,8 @@ class _Filler:
         self.believed = 0
         self.correction = 0
         self._seen = Seen()
-        self._by_text: dict[_Key, Entry] = {}
-        self._skipped: list[tuple[Piece, int, int]] = []
+        self._by_text: dict[object, Entry] = {}  # by `Form.copy_key`
+        self._skipped: list[tuple[Form, int, int]] = []
         self._reasons: dict[int, str] = {}
 
     # -- admission ---------------------------------------------------------------------------
@@ -112,14 +118,14 @@ class _Filler:
             return sys.maxsize
         return int(_FOLDED * room) if self.fold and self.believed else room
 
-    def admit(self, pieces: Iterable[Piece]) -> None:
-        """Take pieces until they end or nothing has fitted for a long time."""
+    def admit(self, forms: Iterable[Form]) -> None:
+        """Take chunks until they end or nothing has fitted for a long time."""
         if self.room <= 0:
             return
         misses = 0
-        for piece in pieces:
+        for form in forms:
             self.considered += 1
-            if self._try(piece, self.considered):
+            if self._try(form, self.considered):
                 misses = 0
             else:
                 misses += 1
@@ -130,53 +136,62 @@ class _Filler:
         """Try again what did not fit before; True if something does now."""
         skipped, self._skipped = self._skipped, []
         admitted = len(self.admitted)
-        for piece, added, rank in skipped:
-            if added > self.room - self.used or self._twin(piece) is not None:
-                self._skipped.append((piece, added, rank))
+        for form, added, rank in skipped:
+            if added > self.room - self.used or self._twin(form) is not None:
+                self._skipped.append((form, added, rank))
             else:
-                self._try(piece, rank)
+                self._try(form, rank)
         return len(self.admitted) > admitted
 
-    def _try(self, piece: Piece, rank: int) -> bool:
-        twin = self._twin(piece)
+    def _try(self, form: Form, rank: int) -> bool:
+        twin = self._twin(form)
         if twin is not None:
-            return self._add_copy(twin, piece, rank)
+            return self._add_copy(twin, form, rank)
         room = self.room - self.used
-        least = self.frame.least_cost(piece)
-        turns: list[TurnLines] = []
+        least = form.least
         saved = 0
         if self.fold and (least <= room or (self.believed and least <= _FOLDED * room)):
-            turns = [TurnLines(span.text, span.line_tokens) for span in piece.spans]
-            label = "item 1" if piece.step is None else f"step {piece.step}"
-            cost = self.frame.cost(label)
-            saved = sum([self._seen.saving(turn, cost) for turn in turns])
+            saved = self._saving(form)
             least -= saved
         if least > room:
-            self._skip(piece, least, rank, f"needs over {least} tokens, {room} left")
+            reason = f"needs over {least} tokens, {room} left" if self.explain else ""
+            self._skip(form, least, rank, reason)
             return False
-        entry = Entry(piece, self.frame, rank, turns)
+        entry = Entry(form, rank)
+        added = self.layout.insert(entry, limit=room + saved) - saved
+        if added > room:
+            reason = f"needs {added} tokens, {room} left" if self.explain else ""
+            self._skip(form, added, rank, reason)
+            return False
         entry.saved = saved
-        entry.added = self.layout.insert(entry, limit=room + saved) - saved
-        if entry.added > room:
-            self._skip(piece, entry.added, rank, f"needs {entry.added} tokens, {room} left")
-            return False
+        entry.added = added
         self.admitted.append(entry)
-        self.believed += entry.saved
-        if piece.step is None:
-            self._by_text[_text_key(piece)] = entry
-        for turn in turns:
-            self._seen.add(turn)
+        self.believed += saved
+        if form.copy_key is not None:
+            self._by_text[form.copy_key] = entry
+        if self.fold:
+            for turn in form.turns():
+                self._seen.add(turn)
         return True
 
-    def _twin(self, piece: Piece) -> Entry | None:
-        """The entry that holds a byte-equal chunk; chunks with a step number have none."""
-        return self._by_text.get(_text_key(piece)) if piece.step is None else None
+    def _saving(self, form: Form) -> int:
+        """Tokens that references are going to save if a chunk joins."""
+        saved, seen = 0, self._seen
+        for turn in form.turns():
+            if seen.meets(turn):
+                saved += seen.saving(turn, form.label_cost)
+        return saved
 
-    def _add_copy(self, entry: Entry, piece: Piece, rank: int) -> bool:
+    def _twin(self, form: Form) -> Entry | None:
+        """The entry that holds a byte-equal chunk; chunks with a step number have none."""
+        key = form.copy_key
+        return None if key is None else self._by_text.get(key)
+
+    def _add_copy(self, entry: Entry, form: Form, rank: int) -> bool:
         """Count a byte-equal chunk instead of writing it again."""
         before = self.used
         self.layout.remove(entry)
-        entry.add_copy(piece)
+        entry.add_copy(form.piece)
         self.layout.insert(entry)
         if self.used <= max(self.room, before):
             return True
@@ -184,13 +199,13 @@ class _Filler:
         self.layout.remove(entry)
         entry.drop_copy()
         self.layout.insert(entry)
-        self._skip(piece, added, rank, f"byte-equal copy of {entry.piece.id}, no room to say so")
+        self._skip(form, added, rank, f"byte-equal copy of {entry.piece.id}, no room to say so")
         return False
 
-    def _skip(self, piece: Piece, added: int, rank: int, reason: str) -> None:
-        self._skipped.append((piece, added, rank))
+    def _skip(self, form: Form, added: int, rank: int, reason: str) -> None:
+        self._skipped.append((form, added, rank))
         if self.explain:
-            self._reasons[piece.row] = reason
+            self._reasons[form.piece.row] = reason
 
     def _cut(self, number: int) -> None:
         """Take out the entries that were admitted last."""
@@ -198,12 +213,11 @@ class _Filler:
             entry = self.admitted.pop()
             self.layout.remove(entry)
             self.believed -= entry.saved
-            for turn in entry.turns:
-                self._seen.remove(turn)
-            if entry.piece.step is None:
-                del self._by_text[_text_key(entry.piece)]
+            if entry.form.copy_key is not None:
+                del self._by_text[entry.form.copy_key]
             for piece in entry.pieces:
-                self._skip(piece, entry.added, entry.rank, "cut again: the whole was too long")
+                form = entry.form if piece is entry.form.piece else Form(piece, self.frame)
+                self._skip(form, entry.added, entry.rank, "cut again: the whole was too long")
 
     # -- writing under the cap ---------------------------------------------------------------
 
@@ -263,7 +277,8 @@ class _Filler:
         return rendering, "", 0
 
     def _render(self) -> Rendering:
-        rendering = Rendering(self.layout, self.frame, fold=self.believed > 0)
+        repeated = self._seen.repeated if self.believed > 0 else frozenset[str]()
+        rendering = Rendering(self.layout, self.frame, repeated)
         self.correction = self.believed - rendering.saved
         return rendering
 
@@ -282,16 +297,12 @@ class _Filler:
                 reason = f"rank {entry.rank}, score {piece.score:.4g}: adds {entry.added} tokens"
                 if copies > 1:
                     reason += f"; stands for {copies} byte-equal chunks"
-            ids = (piece.id,) if copies == 1 else tuple(copy.id for copy in entry.pieces)
-            packed.append(PackedPiece(piece, entry.alone(self.frame), copies, ids, reason))
+            ids = (piece.id,) if copies == 1 else tuple([copy.id for copy in entry.pieces])
+            packed.append(PackedPiece(piece, entry.form.alone(), copies, ids, reason))
         omitted = []
         if self.explain:
-            left = [piece for piece, _, _ in self._skipped if piece.row not in rows]
-            for piece in left[:MAX_OMITTED]:
-                alone = Entry(piece, self.frame, 0).alone(self.frame)
-                omitted.append(Omitted(piece, alone, self._reasons[piece.row]))
+            left = [form for form, _, _ in self._skipped if form.piece.row not in rows]
+            for form in left[:MAX_OMITTED]:
+                reason = self._reasons[form.piece.row]
+                omitted.append(Omitted(form.piece, form.alone(), reason))
         return Filled(text, tokens, tuple(packed), tuple(omitted), self.considered, rendering.saved)
-
-
-def _text_key(piece: Piece) -> _Key:
-    return tuple([(span.role, span.text) for span in piece.spans])

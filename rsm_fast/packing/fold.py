@@ -15,7 +15,7 @@ latest one above is meant. `rsm_fast.packing.unfold` gives the chunks back.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final, TypeAlias
 
 __all__ = [
@@ -52,15 +52,20 @@ class TurnLines:
     text : str
     tokens : sequence of int
         Tokens of each line.
+    total : int
+        Tokens of all lines.
     marks : list of Mark
         Lines that cost more than a reference to them.
+    parts : list of str
+        What may be found again: these lines, and the whole text of several lines.
     """
 
-    __slots__ = ("_lines", "_rests", "marks", "text", "tokens")
+    __slots__ = ("_lines", "_rests", "marks", "parts", "text", "tokens", "total")
 
     def __init__(self, text: str, tokens: Sequence[int]) -> None:
         self.text = text
         self.tokens = tokens
+        self.total = sum(tokens)
         self._lines: list[str] | None = None
         self._rests: list[int] | None = None
         if len(tokens) == 1:
@@ -70,6 +75,9 @@ class TurnLines:
             self.marks = [
                 (at, lines[at], cost) for at, cost in enumerate(tokens) if cost > _SAME_LINE
             ]
+        self.parts = [line for _, line, _ in self.marks]
+        if self.parts and len(tokens) > 1:
+            self.parts.append(text)
 
     @property
     def lines(self) -> list[str]:
@@ -79,10 +87,10 @@ class TurnLines:
         return self._lines
 
     def rests(self) -> list[int]:
-        """For each mark a hash of it and all marks after it."""
+        """For each mark a hash of its line number, it and all marks after it."""
         if self._rests is None:
             key = 0
-            keys = [key := hash((line, key)) for _, line, _ in reversed(self.marks)]
+            keys = [key := hash((at, line, key)) for at, line, _ in reversed(self.marks)]
             keys.reverse()
             self._rests = keys
         return self._rests
@@ -95,12 +103,23 @@ def printed_step(text: str) -> str | None:
 
 
 class Seen:
-    """The lines and turns of a pack, for what folding will save before the layout is known."""
+    """The lines and turns of a pack, for what folding will save before the layout is known.
 
-    __slots__ = ("_counts",)
+    Attributes
+    ----------
+    repeated : set of str
+        Those that stand in several turns: nothing else can be folded, or referred to.
+    """
+
+    __slots__ = ("_parts", "repeated")
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}  # of marked lines, and of whole turns
+        self._parts: set[str] = set()
+        self.repeated: set[str] = set()
+
+    def meets(self, turn: TurnLines) -> bool:
+        """Whether anything of a turn stands in the pack."""
+        return turn.text in self._parts or not self._parts.isdisjoint(turn.parts)
 
     def saving(self, turn: TurnLines, label: int = _LABEL) -> int:
         """Tokens that references are going to save if a turn joins.
@@ -111,12 +130,11 @@ class Seen:
         label : int
             Tokens of a label.
         """
-        seen = self._counts
-        marks = turn.marks
-        if marks and turn.text in seen:
-            return max(0, sum(turn.tokens) - (_REST - _LABEL + label))
+        seen = self._parts
+        if turn.parts and turn.text in seen:
+            return max(0, turn.total - (_REST - _LABEL + label))
         saved = run = lines = 0
-        for _, line, tokens in marks:
+        for _, line, tokens in turn.marks:
             if line in seen:
                 run += tokens
                 lines += 1
@@ -130,23 +148,12 @@ class Seen:
 
     def add(self, turn: TurnLines) -> None:
         """A turn joins."""
-        counts = self._counts
-        for text in self._parts(turn):
-            counts[text] = counts.get(text, 0) + 1
-
-    def remove(self, turn: TurnLines) -> None:
-        """A turn leaves."""
-        counts = self._counts
-        for text in self._parts(turn):
-            counts[text] -= 1
-            if not counts[text]:
-                del counts[text]
-
-    def _parts(self, turn: TurnLines) -> list[str]:
-        parts = [line for _, line, _ in turn.marks]
-        if parts and len(turn.tokens) > 1:
-            parts.append(turn.text)
-        return parts
+        if turn.text in self.repeated:  # and so is every part of it
+            return
+        seen, parts = self._parts, turn.parts
+        if not seen.isdisjoint(parts):
+            self.repeated |= seen.intersection(parts)
+        seen.update(parts)
 
 
 # Lines of a turn of the text: its number, the first of them, and the one after the last.
@@ -174,7 +181,13 @@ class FoldedTurn:
         self.labelled = False
 
 
-def fold(turns: Sequence[TurnLines], steps: Sequence[str | None]) -> list[FoldedTurn]:
+_WHOLE: Final = FoldedTurn()
+"""A turn of which no line stands anywhere else; its runs are not asked for."""
+
+
+def fold(
+    turns: Sequence[TurnLines], steps: Sequence[str | None], repeated: Set[str]
+) -> list[FoldedTurn]:
     """Find what can be written as a reference, going through the text from its start.
 
     A reference is made only where the lines it stands for cost more than it does. Its target
@@ -187,8 +200,10 @@ def fold(turns: Sequence[TurnLines], steps: Sequence[str | None]) -> list[Folded
         All turns in the order of the text.
     steps : sequence of str or None
         The step label printed at each turn, if one is.
+    repeated : set of str
+        As `Seen` has it after these turns, or more.
     """
-    folder = _Folder(turns, steps)
+    folder = _Folder(turns, steps, repeated)
     for number, turn in enumerate(turns):
         folder.fold(number, turn)
     return folder.folded
@@ -197,57 +212,88 @@ def fold(turns: Sequence[TurnLines], steps: Sequence[str | None]) -> list[Folded
 class _Folder:
     """What has been read of a text: its turns, and where their lines stand."""
 
-    def __init__(self, turns: Sequence[TurnLines], steps: Sequence[str | None]) -> None:
+    def __init__(
+        self, turns: Sequence[TurnLines], steps: Sequence[str | None], repeated: Set[str]
+    ) -> None:
         self.turns = turns
         self.steps = steps
+        self.repeated = repeated
         self.folded: list[FoldedTurn] = []
-        # Turns by (line number, hash from there on); where marked lines are written out.
-        self._rests: dict[tuple[int, int], int] = {}
+        # First turn with a text; with a hash of its lines from some line on; and where marked
+        # lines are written out.
+        self._wholes: dict[str, int] = {}
+        self._rests: dict[int, int] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._latest: dict[str, int] = {}
 
     def fold(self, number: int, turn: TurnLines) -> None:
         """Fold the next turn."""
-        result = FoldedTurn()
-        self.folded.append(result)
-        tokens = turn.tokens
-        keys = turn.rests()
-        rests, places = self._rests, self._places
-        written = 0
-        for mark, (at, line, _) in enumerate(turn.marks):
-            if at < written:
-                continue
-            start, run = at, None
-            if mark == 0 and rests.setdefault((0, hash(turn.text)), number) != number:
-                # The whole turn may be the same; its first lines need not be marked.
-                start, run = 0, self._rest(number, turn, 0, hash(turn.text))
-            if run is None and at and rests.setdefault((at, keys[mark]), number) != number:
-                start, run = at, self._rest(number, turn, at, keys[mark])
-            if run is None and places.setdefault(line, (number, at))[0] != number:
-                start, run = at, self._line(number, turn, at, line)
-            if run is not None:
-                if start > written:
-                    result.runs.append((number, written, start))
-                result.runs.append(run)
-                written = start + run[2] - run[1]
-                result.saved += sum(tokens[start:written])
-                if self.steps[run[0]] is None:
-                    self.folded[run[0]].labelled = True
-        if len(tokens) > written:
-            result.runs.append((number, written, len(tokens)))
+        if self.repeated.isdisjoint(turn.parts):
+            self.folded.append(_WHOLE)
+        else:
+            self.folded.append(FoldedTurn())
+            self._look(number, turn, self.folded[number])
         step = self.steps[number]
         if step is not None:
             self._latest[step] = number
 
-    def _rest(self, number: int, turn: TurnLines, at: int, key: int) -> Run | None:
-        """Refer to the turn that is the same from line ``at`` on, if that saves anything."""
-        target = self._rests[at, key]
+    def _look(self, number: int, turn: TurnLines, result: FoldedTurn) -> None:
+        """Look through a turn for what can be referred to."""
+        repeated = self.repeated
+        marks = turn.marks
+        # The whole turn may be the same; its first lines need not be marked.
+        if marks[0][1] in repeated and self._wholes.setdefault(turn.text, number) != number:
+            run = self._whole(number, turn)
+            if run is not None:
+                result.runs.append(run)
+                result.saved = turn.total
+                self._label(run[0])
+                return
+        rests, places = self._rests, self._places
+        written = 0
+        for (at, line, _), key in zip(marks, turn.rests(), strict=True):
+            if at < written or line not in repeated:
+                continue
+            run = None
+            if at and rests.setdefault(key, number) != number:
+                run = self._rest(number, turn, at, key)
+            if run is None and places.setdefault(line, (number, at))[0] != number:
+                run = self._line(number, turn, at, line)
+            if run is not None:
+                if at > written:
+                    result.runs.append((number, written, at))
+                result.runs.append(run)
+                written = at + run[2] - run[1]
+                result.saved += sum(turn.tokens[at:written])
+                self._label(run[0])
+        if len(turn.tokens) > written:
+            result.runs.append((number, written, len(turn.tokens)))
+
+    def _label(self, target: int) -> None:
+        """A turn is referred to."""
+        if self.steps[target] is None:
+            self.folded[target].labelled = True
+
+    def _whole(self, number: int, turn: TurnLines) -> Run | None:
+        """Refer to the turn that is the same, if that saves anything."""
+        target = self._wholes[turn.text]
         if self._stale(target):
-            self._rests[at, key] = number
+            self._wholes[turn.text] = number
             return None
         count = len(turn.tokens)
-        other = self.turns[target].lines
-        if len(other) != count or _common(turn.lines, at, other, at) != count - at:
+        if self._price(_REST if count > 1 else _SAME_LINE, target) >= turn.total:
+            return None
+        return target, 0, count
+
+    def _rest(self, number: int, turn: TurnLines, at: int, key: int) -> Run | None:
+        """Refer to the turn that is the same from line ``at`` on, if that saves anything."""
+        target = self._rests[key]
+        if self._stale(target):
+            self._rests[key] = number
+            return None
+        count = len(turn.tokens)
+        lines, other = turn.lines, self.turns[target].lines
+        if len(other) != count or lines[at:] != other[at:]:
             return None
         base = _REST if count - at > 1 else _SAME_LINE
         if self._price(base, target) >= sum(turn.tokens[at:]):
@@ -288,7 +334,7 @@ def _common(a: Sequence[str], at: int, b: Sequence[str], first: int) -> int:
     return length
 
 
-def reference(start: int, stop: int, *, own: int, length: int) -> str:
+def reference(start: int, stop: int, own: int, length: int) -> str:
     """A reference to lines of an earlier turn, but for that turn's label at its end.
 
     Parameters

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from rsm_fast.instants import Instant
 
-__all__ = ["Filled", "Omitted", "PackedPiece", "Piece", "Source", "Span"]
+__all__ = ["Filled", "Omitted", "PackedPiece", "Piece", "Span"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Piece:
     instant : Instant
         When the chunk's first turn was said.
     score : float
-        The preset's own score, shown in reasons.
+        The preset's own score, shown in reasons (and used for nothing else).
     step : int or None
         Step number on streams that number their steps.
     """
@@ -66,21 +64,6 @@ class Piece:
     instant: Instant
     score: float
     step: int | None = None
-
-
-@runtime_checkable
-class Source(Protocol):
-    """Pieces in the order of admission, from who can tell their size before reading them."""
-
-    def pieces(self, most_tokens: Callable[[], int]) -> Iterator[Piece]:
-        """Give them one by one.
-
-        Parameters
-        ----------
-        most_tokens : callable
-            Tells at any time how many tokens of text a piece may have to be worth a look. Longer
-            ones may be left out, but for byte-equal copies of what was given already.
-        """
 
 
 @dataclass(frozen=True, slots=True)

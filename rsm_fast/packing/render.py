@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
-from rsm_fast.packing.fold import FoldedTurn, TurnLines, fold, printed_step, reference
-from rsm_fast.packing.layout import Entry, Frame, Layout, names, print_lines
+from rsm_fast.packing.fold import FoldedTurn, TurnLines, fold, reference
+from rsm_fast.packing.forms import Frame, print_lines
+from rsm_fast.packing.layout import Entry, Layout, names
 
 __all__ = ["Rendering"]
 
 
 class Rendering:
     """How the chunks of a layout are going to be written.
+
+    Parameters
+    ----------
+    layout : Layout
+    frame : Frame
+    repeated : set of str
+        Lines and turns that stand in several turns (`rsm_fast.packing.fold.Seen`); those are
+        looked through for references.
 
     Attributes
     ----------
@@ -22,15 +31,16 @@ class Rendering:
         Tokens saved by folding.
     """
 
-    def __init__(self, layout: Layout, frame: Frame, *, fold: bool) -> None:
+    def __init__(self, layout: Layout, frame: Frame, repeated: Set[str]) -> None:
         self._frame = frame
         self._by = layout.by
         self._sections = [list(section) for section in layout.sections()]
         self._folded: Sequence[FoldedTurn] = ()
-        # By number of the turn in the text: item labels, and its references by number of run.
+        # By number of the turn in the text: its step, item label, lines.
+        self._steps: list[str | None] = []
         self._items: dict[int, str] = {}
-        self._references: dict[tuple[int, int], str] = {}
-        self.saved = self._fold() if fold else 0
+        self._lengths: list[int] = []
+        self.saved = self._fold(repeated) if repeated else 0
         self.tokens = frame.fixed + layout.tokens - self.saved if self._sections else 0
 
     @property
@@ -43,6 +53,7 @@ class Rendering:
         if not self._sections:
             return ""
         template = self._frame.template
+        starts = self._frame.starts
         atoms = self._by == "atoms"
         items = self._items
         folded = self._folded
@@ -58,15 +69,15 @@ class Rendering:
                     out.append(template.atom_line(entry.piece.atom))
                 if before is None or before.day != entry.day:
                     out.append(template.day_line(entry.day))
-                for index, body in enumerate(entry.printed):
+                for index, body in enumerate(entry.form.printed):
                     item = items.get(number, "")
                     if index:
                         who = entry.inner_label(index, template, item)
                     else:
                         who = entry.label(names(before, entry, template), item)
                     if folded and folded[number].saved:
-                        body = self._folded_body(number, entry.turns[index], body)
-                    out.append(template.turn_start(who) + body)
+                        body = self._folded_body(number, entry.form.turns()[index], body)
+                    out.append(starts[who] + body)
                     if template.end_turn:
                         out.append(template.end_turn)
                     number += 1
@@ -81,19 +92,25 @@ class Rendering:
 
     def _folded_body(self, number: int, turn: TurnLines, printed: str) -> str:
         """A turn with its references."""
+        runs = self._folded[number].runs
+        if len(runs) == 1:
+            return self._reference(*runs[0], 0)
         plain = printed is turn.text
         out = []
         at = 0
-        for run, (target, start, stop) in enumerate(self._folded[number].runs):
-            at += stop - start
-            if target == number:
-                if plain:
-                    out += turn.lines[start:stop]
-                else:
-                    out.append(self._own_lines(turn, start, stop))
+        for target, start, stop in runs:
+            if target != number:
+                out.append(self._reference(target, start, stop, at))
+            elif plain:
+                out += turn.lines[start:stop]
             else:
-                out.append(self._references[number, run])
+                out.append(self._own_lines(turn, start, stop))
+            at += stop - start
         return "\n".join(out)
+
+    def _reference(self, target: int, start: int, stop: int, at: int) -> str:
+        """The line that stands for lines of an earlier turn, as line ``at`` of its own."""
+        return f"{reference(start, stop, at, self._lengths[target])} {self._label(target)}"
 
     def _own_lines(self, turn: TurnLines, start: int, stop: int) -> str:
         """Lines of a turn as printed."""
@@ -104,40 +121,39 @@ class Rendering:
             return print_lines(f"\n{stored}", template, end=end)[1:]
         return print_lines(stored, template, end=end)
 
-    def _fold(self) -> int:
+    def _fold(self, repeated: Set[str]) -> int:
         """Find references and labels; gives the tokens that they save."""
-        frame = self._frame
+        costs = self._frame.costs
         turns: list[TurnLines] = []
-        steps: list[str | None] = []
-        escaped: list[int] = []
+        printed: list[str] = []
         for entry in self.entries:
-            for index, (turn, printed) in enumerate(zip(entry.turns, entry.printed, strict=True)):
-                if printed is not turn.text:
-                    escaped.append(len(turns))
-                turns.append(turn)
-                steps.append((index == 0 and entry.step) or printed_step(turn.text))
-        folded = self._folded = fold(turns, steps)
+            form = entry.form
+            turns += form.turns()
+            self._steps += form.steps
+            printed += form.printed
+        folded = self._folded = fold(turns, self._steps, repeated)
+        lengths = self._lengths = [len(turn.tokens) for turn in turns]
         saved = 0
         for number, result in enumerate(folded):
             if result.labelled:
                 label = self._items[number] = f"item {len(self._items) + 1}"
-                saved -= frame.cost(label)
+                saved -= costs[label]
         for number, result in enumerate(folded):
             if result.saved:
                 saved += result.saved
+                if printed[number] is not turns[number].text:
+                    saved += self._saved_escapes(number, turns[number])
                 at = 0
-                for run, (target, start, stop) in enumerate(result.runs):
+                for target, start, stop in result.runs:
                     if target != number:
-                        label = steps[target] or self._items[target]
-                        length = len(turns[target].tokens)
-                        lead = reference(start, stop, own=at, length=length)
-                        self._references[number, run] = f"{lead} {label}"
-                        saved -= frame.cost(lead) + frame.cost(label)
+                        lead = reference(start, stop, at, lengths[target])
+                        saved -= costs[lead] + costs[self._label(target)]
                     at += stop - start
-        for number in escaped:
-            if folded[number].saved:
-                saved += self._saved_escapes(number, turns[number])
         return saved
+
+    def _label(self, target: int) -> str:
+        """What a turn is called that something refers to."""
+        return self._steps[target] or self._items[target]
 
     def _saved_escapes(self, number: int, turn: TurnLines) -> int:
         """Tokens of escapes that are not written because their lines are folded."""

@@ -15,7 +15,7 @@ from packing_cases import ROWS, WORDS, pack, piece, pieces_of, read_back, shown
 from rsm_fast.instants import Instant
 from rsm_fast.packing import TEMPLATES, Piece, unfold
 from rsm_fast.packing.admission import MAX_MISSES, MAX_OMITTED
-from rsm_fast.packing.layout import day_of
+from rsm_fast.packing.forms import day_of
 from rsm_fast.tokens import ByteCounter, CallableCounter, TokenCounter, as_token_counter
 
 LAYOUTS = ("sessions", "atoms", "flat")
