@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import argparse
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from bench.datasets.ama import read_ama
 from bench.datasets.locomo import read_locomo
 from bench.datasets.realmem import read_realmem
 from bench.datasets.records import Stream
+from rsm_fast import Memory
+from rsm_fast.embedding import HashingEmbedder
 from rsm_fast.instants import Instant, parse_instant
-from rsm_fast.packing import TEMPLATES, Filled, Piece, Span, fill
+from rsm_fast.packing import (
+    TEMPLATES,
+    Filled,
+    Form,
+    Frame,
+    Piece,
+    Source,
+    Span,
+    fill,
+    get_template,
+)
 from rsm_fast.tokens import as_token_counter
+from rsm_fast.types import Pack, Turn
 
 COUNTER = as_token_counter()
 BUDGET = 4000
@@ -113,14 +129,15 @@ def time_table(found: dict[str, list[list[Piece]]]) -> Iterator[str]:
         "| microseconds | per chunk, ratio |"
     )
     yield "|---|---|---|---|---|---|"
+    frame = Frame(get_template("markdown"), COUNTER)
     for name, many in found.items():
         times, chunks = [], []
         for fold in (False, True):
             runs = [
-                lambda pieces=pieces, fold=fold: fill(
-                    pieces[::-1], budget=BUDGET, counter=COUNTER, fold=fold
+                lambda source=source, fold=fold: fill(
+                    source, budget=BUDGET, counter=COUNTER, fold=fold, frame=frame
                 )
-                for pieces in many
+                for source in [_Read(pieces[::-1], frame) for pieces in many]
             ]
             times.append(1e6 * sum(best_of(run) for run in runs) / len(many))
             chunks.append(sum(len(run().packed) for run in runs) / len(many))
@@ -129,6 +146,73 @@ def time_table(found: dict[str, list[list[Piece]]]) -> Iterator[str]:
             f"| {name} | {chunks[0]:.0f} | {times[0]:,.0f} | {chunks[1]:.0f} | {times[1]:,.0f} "
             f"| {ratio:.2f} |"
         )
+
+
+class _Read(Source):
+    """Chunks that were read before, as a memory that is in use has them."""
+
+    def __init__(self, pieces: Iterable[Piece], frame: Frame) -> None:
+        self._forms = [Form(piece, frame) for piece in pieces]
+
+    def forms(self, frame: Frame, most_tokens: Callable[[], int]) -> Iterator[Form]:
+        """All of them in order."""
+        return iter(self._forms)
+
+
+def stage_table(data: Path) -> Iterator[str]:
+    """Microseconds of whole packs in a namespace of all conversations, by stage."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.rsm"
+        questions = []
+        with Memory.open(path, embedder=HashingEmbedder(384), synchronous="NORMAL") as memory:
+            for reading in (read_realmem(data / "realmem"), read_locomo(data / "locomo")):
+                for stream in reading.streams:
+                    memory.add_many(_apart(turn, stream.name) for turn in stream.turns)
+                    questions += list(dict.fromkeys(q.text for q in stream.questions))[:20]
+            chunks = memory.stats().chunks
+            for question in questions:
+                memory.pack(question, budget=BUDGET)
+            hot = {
+                fold: [
+                    min((memory.pack(q, budget=BUDGET, fold=fold) for _ in range(7)), key=_outside)
+                    for q in questions
+                ]
+                for fold in (True, False)
+            }
+        cold = []
+        for question in questions[::10]:
+            with Memory.open(path, embedder=HashingEmbedder(384)) as memory:
+                memory.search(question, k=1)  # loads the namespace, and keeps no text
+                cold.append(memory.pack(question, budget=BUDGET))
+    yield (
+        f"| {len(questions)} questions to {chunks:,} chunks, {BUDGET:,} tokens | chunks packed "
+        "| scoring | the rest | in all | the rest per chunk packed |"
+    )
+    yield "|---|---|---|---|---|---|"
+    rows = (
+        ("texts read before", hot[True]),
+        ("the same, nothing folded", hot[False]),
+        ("texts never read", cold),
+    )
+    for name, packs in rows:
+        stats = [pack.stats for pack in packs]
+        admitted = median(s.admitted for s in stats)
+        score, rest = median(s.score_us for s in stats), median(s.pack_us for s in stats)
+        yield (
+            f"| {name} | {admitted:.0f} | {score:,.0f} | {rest:,.0f} "
+            f"| {median(map(_outside, packs)):,.0f} "
+            f"| {median(s.pack_us / s.admitted for s in stats):.1f} |"
+        )
+
+
+def _apart(turn: Turn, stream: str) -> Turn:
+    """A turn that may share a namespace with other streams."""
+    return replace(turn, id=f"{stream}/{turn.id}", session=f"{stream}/{turn.session}")
+
+
+def _outside(pack: Pack) -> float:
+    """Microseconds of a pack without the embedder."""
+    return pack.stats.total_us - pack.stats.embed_us
 
 
 TABLES = {"saving": saving_table, "frame": frame_table, "time": time_table}
@@ -142,8 +226,9 @@ def main() -> None:
     options = parser.parse_args()
     found = streams(options.data)
     page = options.write.read_text(encoding="utf-8") if options.write else ""
-    for name, table in TABLES.items():
-        text = "\n".join(table(found))
+    tables = {name: table(found) for name, table in TABLES.items()}
+    for name, lines in {**tables, "stages": stage_table(options.data)}.items():
+        text = "\n".join(lines)
         print(text, end="\n\n")
         marker = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.S)
         page = marker.sub(lambda match, text=text: match[1] + text + match[2], page)

@@ -224,23 +224,16 @@ class ReadPath:
                 explain=explain,
                 frame=frame,
             )
+        chunks = tuple(_packed_chunks(filled, ranked))
+        omitted = tuple(_omitted_chunks(filled))
         ended = time.perf_counter()
         return Pack(
             text=filled.text,
             tokens=filled.tokens,
             budget=budget,
             query=request.query,
-            chunks=tuple(_packed_chunks(filled, ranked)),
-            omitted=tuple(
-                OmittedChunk(
-                    id=item.piece.id,
-                    score=item.piece.score,
-                    tokens=item.tokens,
-                    atom=item.piece.atom,
-                    reason=item.reason,
-                )
-                for item in filled.omitted
-            ),
+            chunks=chunks,
+            omitted=omitted,
             stats=PackStats(
                 eligible=0 if ranked is None else ranked.eligible,
                 scored=0 if ranked is None else ranked.scores.size,
@@ -552,6 +545,12 @@ def _packed_chunks(filled: Filled, ranked: _Ranked | None) -> Iterator[PackedChu
             item.copies,
             item.reason,
         )
+
+
+def _omitted_chunks(filled: Filled) -> Iterator[OmittedChunk]:
+    for item in filled.omitted:
+        piece = item.piece
+        yield OmittedChunk(piece.id, piece.score, item.tokens, piece.atom, item.reason)
 
 
 def _numbered(hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from math import isfinite
 
 import numpy as np
@@ -35,6 +36,8 @@ F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
+
+_LONGEST_IN_TABLE = 1 << 16  # tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +301,21 @@ def admission_order(
         return rows.astype(np.int32)
     worth = scores[rows].astype(np.float64)
     worth -= worth.min()
-    worth /= (tokens[rows] + settings.length_offset) ** settings.length_power
+    worth /= _length_costs(tokens[rows], settings.length_offset, settings.length_power)
     return _best_first(worth, micros[rows], rows, limit)
+
+
+def _length_costs(tokens: I32, offset: float, power: float) -> npt.NDArray[np.floating]:
+    """(tokens + offset) ** power, looked up where the numbers are small: powers are slow."""
+    longest = int(tokens.max())
+    if longest >= _LONGEST_IN_TABLE or int(tokens.min()) < 0:
+        return (tokens + offset) ** power
+    return _powers(1 << longest.bit_length(), offset, power)[tokens]
+
+
+@lru_cache(maxsize=16)
+def _powers(stop: int, offset: float, power: float) -> npt.NDArray[np.floating]:
+    return (np.arange(stop) + offset) ** power
 
 
 def newer_first(

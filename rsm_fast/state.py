@@ -7,6 +7,7 @@ dropped and loaded anew at any time with the same outcome.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -54,10 +55,11 @@ class TextCache:
     A key stands for one content for ever, so several threads may share it.
     """
 
-    LARGEST = 16 << 20  # bytes, texts of 10,000 turns or so
+    LARGEST = 16 << 20  # bytes, some 5,000 turns of a few sentences
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], Form] = {}
+        self._lock = threading.Lock()
         self.nbytes = 0
 
     def get(self, key: tuple[int, int]) -> Form | None:
@@ -65,14 +67,14 @@ class TextCache:
         return self._found.get(key)
 
     def put(self, key: tuple[int, int], form: Form) -> None:
-        """Keep a chunk, in place of what stood there; when all are too large, begin anew."""
-        size = 0 if key in self._found else form.nbytes
-        if self.nbytes + size > self.LARGEST:
-            self._found.clear()
-            self.nbytes, size = 0, form.nbytes
-        if size <= self.LARGEST:
+        """Keep a chunk, in place of what stood there; the oldest ones go when all are too large."""
+        with self._lock:
+            before = self._found.pop(key, None)
             self._found[key] = form
-            self.nbytes += size
+            self.nbytes += form.nbytes - (0 if before is None else before.nbytes)
+            while self.nbytes > self.LARGEST:
+                oldest = self._found.pop(next(iter(self._found)))
+                self.nbytes -= oldest.nbytes
 
 
 class NamespaceState:
