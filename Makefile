@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-slow lint format docs bench bench-full clean
+.PHONY: help demo test test-slow fuzz lint format docs bench bench-full clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -37,6 +37,9 @@ test: $(STAMP)-test  ## run the suite (the slow tests apart)
 
 test-slow: $(STAMP)-test  ## run everything, the slow tests too
 	$(BIN)/python -m pytest
+
+fuzz: $(STAMP)-fuzz  ## fuzz what reads foreign files, a minute a target (atheris)
+	$(BIN)/python tests/fuzz
 
 lint: $(STAMP)-lint  ## style and types
 	$(BIN)/ruff check .
