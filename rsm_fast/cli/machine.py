@@ -89,7 +89,7 @@ def doctor(arguments: Namespace) -> int:
                 for one in values.get("namespaces", ()):
                     line(
                         f"  namespace {one['key']}: {one['turns']:,} turns, {one['chunks']:,} "
-                        f"chunks, embedded with {one['embedder_name']} ({one['embedder']})"
+                        f"chunks, embedded with {one['embedder_name']} ({one['dim']} dimensions)"
                     )
         for problem in problems:
             line(f"problem: {problem}")
