@@ -12,11 +12,11 @@ from bench.notes.peer import NOTES
 from bench.quality.command import main
 from bench.quality.measures import Scorer, ranking_measures
 from bench.quality.packed import Packed, Shown
-from bench.quality.results import Results
+from bench.quality.results import Results, Row
 from bench.quality.run import Plan, run, run_stream
 from bench.quality.stats import compare
-from bench.quality.suite import GROUPS, PEERS, SYSTEMS, make_system
-from bench.quality.tables import fill_document
+from bench.quality.suite import GROUPS, PAPER, PEERS, SYSTEMS, make_system
+from bench.quality.tables import fill_document, render_all
 from bench.quality.vectors import CachedEmbedder
 from rsm_fast.embedding import HashingEmbedder
 from rsm_fast.tokens import as_token_counter
@@ -254,6 +254,46 @@ def test_results_know_their_headlines(tmp_path):
     difference = results.difference("hybrid", "other", "A official")
     assert difference is not None
     assert difference.mean == pytest.approx(50.0)
+
+
+def made_up_results():
+    """All systems on one question of each kind, the default better by a tenth."""
+    results = Results()
+    stats = dict.fromkeys(("groups", "chunks", "bytes", "write_us", "read_us"), 10.0)
+    results.made_with = dict.fromkeys(("rsm_fast", "source", "python", "numpy", "numba"), "1")
+    results.made_with |= {"embedder": "packaged", "budgets": [2600]}
+    kinds = (("realmem", ""), ("locomo", ""), ("ama", "babyai/8K"), ("ama", "textworld/8K"))
+    tags = frozenset({"official", "spread", "label_ok"})
+    for name in [*(name for group in GROUPS.values() for name in group), "hybrid@other"]:
+        value = 0.6 if name.startswith("hybrid") else 0.5
+        for dataset, group in kinds:
+            measures = {"tokens": 2000.0, "folded": 0.0}
+            measures |= dict.fromkeys(("sess", "cov", "src", "evidence", "answer"), value)
+            row = Row(
+                dataset, group or dataset, group, f"{dataset}{group}", "A", tags, 2600, measures
+            )
+            results.rows[name].append(row)
+            unit = {"dataset": dataset, "stream": row.stream, "group": group, "trace": []}
+            results.units[name].append({**unit, "stats": {**stats, "largest_share": 0.25}})
+    return results
+
+
+def test_every_table_is_filled_where_all_systems_were_run():
+    tables = render_all(made_up_results())
+    assert "| hybrid | other | 60.0 |" in tables["embedders"]
+    assert "| **hybrid** | 60.0 | 60.0 | 60.0 |" in tables["short"]
+    assert tables["short"].count("\n") == 9
+    claims = tables["replicates"].splitlines()[2:]
+    assert len(claims) == 6
+    assert all("+0.0 [+0.0, +0.0]" in claim or "25 %" in claim for claim in claims)
+    assert "the largest atom holds 25 % of them" in tables["replicates"]
+    assert "it uses 2,000 of 2,600 tokens" in tables["replicates"]
+    assert tables["seeds"].count("50.0 (50.0 to 50.0)") == 12
+    assert tables["paper"].count("\n") == 1 + len(PAPER)
+    assert "no-speaker" in tables["ablations"]
+    made = made_up_results()
+    del made.rows["int8"]
+    assert "int8" not in render_all(made)["replicates"]
 
 
 def test_documents_keep_what_stands_outside_the_markers(tmp_path):
