@@ -169,16 +169,17 @@ def _better(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
 def two_callers(texts: Sequence[str]) -> float:
     """Texts per second of two caller threads on one session, against one (wall time).
 
-    The best of each, taken in turns: it needs two CPUs that nobody else uses for a moment.
+    Each caller takes the next text, long ones first, so that neither waits for the other at
+    the end. The best of each, in turns: it needs two CPUs that nobody else uses meanwhile.
     """
     embedder = OnnxEmbedder("minilm-int8", cache_bytes=0)
-    embedder.embed_passages(texts[:2])
+    ordered = sorted(texts, key=lambda text: -len(embedder.token_ids(text)))
+    embedder.embed_passages(ordered[-2:])
 
     def seconds(threads: int) -> float:
-        parts = [texts[start::threads] for start in range(threads)]
         start = time.perf_counter()
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(embedder.embed_passages, parts))
+            list(pool.map(lambda text: embedder.embed_passages([text]), ordered))
         return time.perf_counter() - start
 
     rounds = [(seconds(1), seconds(2)) for _ in range(8)]
@@ -286,11 +287,12 @@ def goals(results: dict[str, Any]) -> list[Goal]:
     """The figures that were promised, from one run."""
     speed, close = results["speed"], results["accuracy"]
 
-    def latency(key: str, size: int = 128) -> float:
-        return float(speed[key]["latency"][str(size)]["cpu_min"])
+    # A peer counts by the better of its settings: for one text they are the same.
+    def latency(*keys: str) -> float:
+        return min(float(speed[key]["latency"]["128"]["cpu_min"]) for key in keys)
 
-    def bulk(key: str) -> float:
-        return float(speed[key]["bulk"]["texts_per_cpu_s"])
+    def bulk(*keys: str) -> float:
+        return max(float(speed[key]["bulk"]["texts_per_cpu_s"]) for key in keys)
 
     lines: list[Goal] = []
 
@@ -309,23 +311,23 @@ def goals(results: dict[str, Any]) -> list[Goal]:
         )
 
     ratio("128 tokens, ORT's int8 file: against fastembed on the same file",
-          latency("fe-int8") / latency("ours-int8"), 1.08)  # fmt: skip
+          latency("fe-int8", "fe-int8-1") / latency("ours-int8"), 1.08)  # fmt: skip
     ratio("128 tokens, optimized int8: against fastembed on ORT's int8 file",
-          latency("fe-int8") / latency("ours"), 1.08)  # fmt: skip
+          latency("fe-int8", "fe-int8-1") / latency("ours"), 1.08)  # fmt: skip
     ratio("128 tokens, optimized int8: against fastembed fp32",
-          latency("fe-fp32") / latency("ours"), 2)  # fmt: skip
+          latency("fe-fp32", "fe-fp32-1") / latency("ours"), 2)  # fmt: skip
     ratio("128 tokens, optimized int8: against sentence-transformers fp32",
-          latency("st") / latency("ours"), 4)  # fmt: skip
+          latency("st", "st-1") / latency("ours"), 4)  # fmt: skip
     ratio("bulk, ORT's int8 file: against fastembed's defaults on the same file",
           bulk("ours-int8") / bulk("fe-int8"), 3)  # fmt: skip
     ratio("bulk, ORT's int8 file: against fastembed's best setting on the same file",
-          bulk("ours-int8") / max(bulk("fe-int8"), bulk("fe-int8-1")), 1.1)  # fmt: skip
+          bulk("ours-int8") / bulk("fe-int8", "fe-int8-1"), 1.1)  # fmt: skip
     ratio("bulk, optimized int8: against fastembed's best setting on ORT's int8 file",
-          bulk("ours") / max(bulk("fe-int8"), bulk("fe-int8-1")), 1.1)  # fmt: skip
+          bulk("ours") / bulk("fe-int8", "fe-int8-1"), 1.1)  # fmt: skip
     ratio("bulk, fp32: against fastembed's best setting on the same file",
-          bulk("ours-fp32") / max(bulk("fe-fp32"), bulk("fe-fp32-1")), 1.0)  # fmt: skip
+          bulk("ours-fp32") / bulk("fe-fp32", "fe-fp32-1"), 1.0)  # fmt: skip
     ratio("bulk, optimized int8: against sentence-transformers fp32 at its best",
-          bulk("ours") / max(bulk("st"), bulk("st-1")), 4)  # fmt: skip
+          bulk("ours") / bulk("st", "st-1"), 4)  # fmt: skip
     ratio("two caller threads on one session against one (wall)", results["two_callers"], 1.6)
     most("peak resident memory, bulk, optimized int8", speed["ours"]["rss_peak"], 200, "MB")
     most("process start to first vector, optimized int8 (CPU)", speed["ours"]["cold_s"], 0.3, "s")
