@@ -141,13 +141,21 @@ def table_of_vectors(texts: Sequence[str], count: int) -> F32:
 class Bench:
     """A memory of so many chunks, and texts to add."""
 
-    def __init__(self, chunks: int, repeats: int, path: Path | None, synchronous: str) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        vectors: F32,
+        *,
+        chunks: int,
+        repeats: int,
+        path: Path | None = None,
+        synchronous: str = "FULL",
+    ) -> None:
         self.counter = as_token_counter()
-        self._texts = real_texts(self.counter)
-        self.embedder = Ready(table_of_vectors(self._texts, chunks + 8192), self.counter)
+        self.embedder = Ready(vectors, self.counter)
         self._repeats = repeats
         self._number = 0
-        self._long = cycle(self._texts)
+        self._long = cycle(texts)
         self.memory = (
             Memory(embedder=self.embedder)
             if path is None
@@ -216,7 +224,9 @@ def _thread_time(run: Callable[[], object]) -> float:
 
 def rows(chunks: int, repeats: int, folder: Path) -> Iterator[tuple[str, str]]:
     """The lines of the table."""
-    bench = Bench(chunks, repeats, None, "FULL")
+    texts = real_texts(as_token_counter())
+    vectors = table_of_vectors(texts, chunks + 8192)
+    bench = Bench(texts, vectors, chunks=chunks, repeats=repeats)
     floor = Floor(None, "FULL")
     bench.singles(floor, long=True, wall=False)  # warm
     for long in (False, True):
@@ -229,7 +239,10 @@ def rows(chunks: int, repeats: int, folder: Path) -> Iterator[tuple[str, str]]:
     bench.memory.close()
     floor.close()
     for synchronous in ("FULL", "NORMAL"):
-        bench = Bench(chunks, repeats, folder / f"{synchronous}.rsm", synchronous)
+        bench = Bench(
+            texts, vectors, chunks=chunks, repeats=repeats,
+            path=folder / f"{synchronous}.rsm", synchronous=synchronous,
+        )  # fmt: skip
         floor = Floor(folder / f"floor-{synchronous}.rsm", synchronous)
         bench.singles(floor, long=False, wall=True)
         line, _ = bench.singles(floor, long=True, wall=True)

@@ -35,6 +35,7 @@ from rsm_fast.store.records import (
     damaged,
     first_pk,
     last_pk,
+    plain_dtype,
     text_crc,
     turn_from_row,
     unpack_spans,
@@ -558,7 +559,10 @@ def array_from_row(row: tuple[Any, ...]) -> npt.NDArray[Any]:
     ns, name, dtype, shape, data, crc = row
     if not isinstance(data, bytes) or text_crc(ns, name, dtype, shape, zlib.crc32(data)) != crc:
         raise damaged(f"array {name!r} of namespace", ns)
-    return np.frombuffer(data, np.dtype(dtype)).reshape(json.loads(shape)).copy()
+    try:
+        return np.frombuffer(data, plain_dtype(dtype)).reshape(json.loads(shape)).copy()
+    except (TypeError, ValueError, OverflowError):  # made by somebody who knew the checksum
+        raise damaged(f"array {name!r} of namespace", ns) from None
 
 
 def tombstones_from_row(row: tuple[Any, ...]) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ __all__ = [
     "last_pk",
     "namespace_of",
     "pack_spans",
+    "plain_dtype",
     "text_crc",
     "turn_crc",
     "turn_from_row",
@@ -48,6 +50,7 @@ Span: TypeAlias = tuple[int, int, int]
 STEP_NONE: Final = -(2**63)  # in ChunkColumns.step: the chunk has no step label
 CHUNK_FIELDS: Final = 12  # columns of table chunks before its CRC
 _PK_BITS: Final = 40
+_PLAIN_DTYPE: Final = re.compile("[<>|=]?(?:b1|[iu][1248]|f[248])")
 _SPAN = struct.Struct("<3q")
 
 
@@ -234,6 +237,16 @@ class Changes:
     generation: int
     removed: list[int]
     upserts: list[ChunkRecord]
+
+
+def plain_dtype(name: object) -> np.dtype[Any]:
+    """The dtype of numbers that a file names, such as ``<f4``; ValueError for any other text.
+
+    `numpy.dtype` itself parses more than names, and raises what its parser raises.
+    """
+    if not isinstance(name, str) or not _PLAIN_DTYPE.fullmatch(name):
+        raise ValueError(f"expected a dtype like '<f4', got {name!r:.40}")
+    return np.dtype(name)
 
 
 def pack_spans(spans: tuple[Span, ...]) -> bytes:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from rsm_fast.errors import InvalidInputError, StoreError
 from rsm_fast.store.points import reach
+from rsm_fast.store.records import plain_dtype
 
 __all__ = ["Snapshot", "remove_snapshots", "snapshot_folder", "snapshot_path"]
 
@@ -183,9 +184,9 @@ def read_snapshot(path: Path, token: bytes) -> dict[str, npt.NDArray[Any]] | Non
 
 
 def _array(view: mmap.mmap, start: int, size: int, entry: Mapping[str, Any]) -> npt.NDArray[Any]:
-    dtype = np.dtype(str(entry["dtype"]))
+    dtype = plain_dtype(entry["dtype"])
     shape = tuple(int(length) for length in entry["shape"])
-    if dtype.kind not in _KINDS or min(shape, default=0) < 0:
+    if min(shape, default=0) < 0:
         raise ValueError(f"array of {dtype} {shape}")
     count = math.prod(shape)
     first = start + int(entry["offset"])

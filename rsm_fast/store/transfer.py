@@ -24,7 +24,13 @@ from rsm_fast.store.notes import (
     NoteWriter,
 )
 from rsm_fast.store.reader import Reader
-from rsm_fast.store.records import ChunkRecord, NamespaceRecord, Span, TurnRecord
+from rsm_fast.store.records import (
+    ChunkRecord,
+    NamespaceRecord,
+    Span,
+    TurnRecord,
+    plain_dtype,
+)
 from rsm_fast.store.tombstones import SIZE
 from rsm_fast.store.writer import Writer
 
@@ -37,7 +43,6 @@ __all__ = [
 _BATCH: Final = 500
 _MAX_LINE: Final = 256 << 20
 _MAX_MICROS: Final = 2**63 - 1
-_DTYPES: Final = "biuf"
 
 
 class Section(NamedTuple):
@@ -320,12 +325,9 @@ class _Place:
     def array(self) -> npt.NDArray[Any]:
         data, name, shape = self.base64("data"), self.text("dtype"), self.line.get("shape")
         try:
-            dtype = np.dtype(name)
             match shape:
-                case [*lengths] if dtype.kind in _DTYPES and all(
-                    type(length) is int and length >= 0 for length in lengths
-                ):
-                    return np.frombuffer(data, dtype).reshape(lengths)
+                case [*lengths] if all(type(length) is int and length >= 0 for length in lengths):
+                    return np.frombuffer(data, plain_dtype(name)).reshape(lengths)
         except (TypeError, ValueError, OverflowError):
             pass  # said below
         raise self.wrong("data", f"an array of {name} {shape}", data[:16])

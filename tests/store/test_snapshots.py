@@ -203,6 +203,14 @@ def test_f39_crafted_headers_never_do_harm(tmp_path_factory, entries, size):
         assert not array.any()
 
 
+@pytest.mark.parametrize("dtype", ["\x10f4,i4", "(2,f4", "|O", "<U4", "V8", "M8[s]", "", 4, None])
+def test_f39_a_dtype_that_is_no_number_is_passed_over(tmp_path, dtype):
+    entry = {"name": "a", "dtype": dtype, "shape": [2], "offset": 0, "crc": zlib.crc32(bytes(8))}
+    path = tmp_path / "x.snap"
+    path.write_bytes(crafted({"token": "74" * 16, "bytes": 64, "arrays": [entry]}))
+    assert read_snapshot(path, b"t" * 16) is None
+
+
 @settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_no_snapshot(tmp_path_factory, data):
