@@ -9,12 +9,12 @@ value decomposition, 2006) and is made exact, when asked for, by warm orthogonal
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import types
 
 from rsm_fast.kernels.jit import F32, F64, FAST, I8, I32, U8, Int, Real, kernel
+from rsm_fast.kernels.layout import Atoms
 from rsm_fast.kernels.quantize import copy_, dequantize_row_, encode_row_
 from rsm_fast.kernels.rows import (
     CODES,
@@ -46,38 +46,6 @@ __all__ = [
 ]
 
 
-class Atoms(NamedTuple):
-    """The atoms of a namespace by slot; slots are in the order of atom numbers.
-
-    Attributes
-    ----------
-    vec, code, fit, head, head_fit, limits
-        The means, a table as `rsm_fast.kernels.rows.Codes`, always with vectors.
-    total : float64[capacity, d]
-        Sums of the members.
-    links : int32[capacity, 4]
-        See `COUNT`.
-    alive : uint8[capacity]
-        0 for slots whose last member left.
-    basis : float32[capacity, r, d]
-        Orthonormal rows, strongest first; zeros beyond the rank of the members.
-    strength : float64[capacity, r]
-        Their squared singular values.
-    """
-
-    vec: F32
-    code: I8
-    fit: F32
-    head: I8
-    head_fit: F32
-    limits: F64
-    total: F64
-    links: I32
-    alive: U8
-    basis: F32
-    strength: F64
-
-
 ATOMS = f"{CODES}, float64[:, ::1], int32[:, ::1], uint8[::1], float32[:, :, ::1], float64[:, ::1]"
 ATOMS_TYPE = types.NamedTuple(
     [
@@ -95,7 +63,7 @@ _rotation = types.float32[:, ::1]
 _small = types.float64[:, ::1]
 
 
-@kernel(types.void(CODES_TYPE, _i8, _x))
+@kernel(types.void(CODES_TYPE, _i8, _x), inner=False)
 def load_row_(table: Codes, row: Int, out: F32) -> None:
     """Copy the true values of a row: its vector, else its dequantised codes.
 

@@ -14,6 +14,7 @@ from numba import types
 from rsm_fast.kernels.atoms import ATOMS, ATOMS_TYPE, Atoms, join_, load_row_
 from rsm_fast.kernels.dot_int8 import dot1
 from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, Real, kernel
+from rsm_fast.kernels.layout import CENTROID, MAX_MEMBER, NEAREST_MEAN
 from rsm_fast.kernels.quantize import make_query
 from rsm_fast.kernels.rows import (
     CODES,
@@ -31,7 +32,6 @@ from rsm_fast.kernels.topk import collect_, exact_dot, float32_below, scan_, sea
 
 __all__ = ["CENTROID", "MAX_MEMBER", "NEAREST_MEAN", "assign_rows_", "choose_", "member_above"]
 
-MAX_MEMBER, NEAREST_MEAN, CENTROID = 0, 1, 2
 _BUFFER = 256
 
 _f8, _i8 = types.float64, types.int64

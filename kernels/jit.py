@@ -1,5 +1,9 @@
 """The one JIT decorator, the registry of kernels, and their cache.
 
+By default Numba copies the code of a callee into each caller and optimises it again, so that a
+kernel at the end of a long chain costs as much to compile as the whole chain. Here a kernel
+calls another by a symbol, as C does (`_Linked`): each is compiled once.
+
 Numba's own cache lies beside the source or is refused where that is read-only, and it
 does not notice that an inlined function of *another* module changed. So `kernel` points
 Numba at a folder of ours, named after the hash of all kernel sources, the CPU and the
@@ -8,6 +12,7 @@ versions, only while it decorates, and falls back to no cache where none can be 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import os
@@ -23,9 +28,14 @@ from typing import Any, TypeAlias
 import llvmlite
 import numba
 import numpy as np
-import numpy.typing as npt
+from llvmlite.binding import add_symbol
+from numba import types
 from numba.core import config, sigutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaError
+from numba.core.registry import CPUDispatcher
+
+from rsm_fast.kernels.layout import F32, F64, I8, I32, I64, U8
 
 __all__ = [
     "F32",
@@ -45,12 +55,6 @@ __all__ = [
     "warmup",
 ]
 
-F32: TypeAlias = npt.NDArray[np.float32]
-F64: TypeAlias = npt.NDArray[np.float64]
-I8: TypeAlias = npt.NDArray[np.int8]
-I32: TypeAlias = npt.NDArray[np.int32]
-I64: TypeAlias = npt.NDArray[np.int64]
-U8: TypeAlias = npt.NDArray[np.uint8]
 Int: TypeAlias = Any
 Real: TypeAlias = Any
 """Scalars in kernels: Python's or NumPy's without the JIT, machine numbers with it."""
@@ -94,8 +98,50 @@ class Kernel:
 REGISTRY: dict[str, Kernel] = {}
 
 
+class _Linked(CPUDispatcher):  # type: ignore[misc]
+    """Numba's dispatcher, but for what a caller's code holds of it.
+
+    That is the call of a symbol, which is made known to LLVM when the kernel is compiled or
+    loaded from the cache; hence a kernel's callees are there before its own code is.
+
+    Attributes
+    ----------
+    entry : Kernel
+        What was declared; set by `kernel`.
+    inlined : bool
+        Whether callers hold a copy of the code after all.
+    """
+
+    entry: Kernel
+    inlined: bool
+
+    def compile(self, sig: Any) -> Any:
+        with global_compiler_lock:
+            names = self.py_func.__globals__
+            for name in self.py_func.__code__.co_names:
+                callee = names.get(name)
+                if isinstance(callee, _Linked) and not callee.overloads:
+                    callee.compile(callee.entry.signature)
+            return super().compile(sig)
+
+    def add_overload(self, cres: Any) -> None:
+        super().add_overload(cres)
+        if self.inlined:
+            return
+        declared = copy.copy(cres.fndesc)
+        declared.mangled_name = f"rsm_fast.{self.entry.name}"
+        address = cres.library.get_pointer_to_function(cres.fndesc.llvm_func_name)
+        add_symbol(declared.mangled_name, address)
+        self.targetctx.remove_user_function(cres.entry_point)
+        self.targetctx.insert_user_function(cres.entry_point, declared)
+
+
 def kernel(
-    signature: Any, *, fastmath: Collection[str] = ()
+    signature: Any,
+    *,
+    fastmath: Collection[str] = (),
+    inline: bool = False,
+    inner: bool | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a kernel: serial, without the GIL, compiled at its first call, cached.
 
@@ -107,6 +153,11 @@ def kernel(
         by `warmup` or the first call.
     fastmath : collection of str
         LLVM flags, `FAST` or a subset; none by default.
+    inline : bool
+        Copy the code into the callers, for what takes a few instructions within a loop.
+    inner : bool or None
+        Called by other kernels only, so that no code is made for a call from Python; None:
+        if an argument is a named tuple, whose unpacking takes more code than the kernel.
 
     Returns
     -------
@@ -115,9 +166,15 @@ def kernel(
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        compiled = _jit(function, set(fastmath))
         name = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
-        REGISTRY[name] = Kernel(name, compiled, signature)
+        compiled: Any = function
+        if not JIT_DISABLED:
+            hidden = _takes_tuples(signature) if inner is None else inner
+            compiled = _compiled(function, set(fastmath), hidden)
+            compiled.inlined = inline
+        entry = REGISTRY[name] = Kernel(name, compiled, signature)
+        if not JIT_DISABLED:
+            compiled.entry = entry
         return compiled  # type: ignore[no-any-return]
 
     return decorate
@@ -189,21 +246,31 @@ def _cache_key() -> str:
     return digest.hexdigest()[:20]
 
 
-def _jit(function: Callable[..., Any], fastmath: set[str]) -> Any:
+def _takes_tuples(signature: Any) -> bool:
+    arguments, _ = sigutils.normalize_signature(signature)
+    return any(isinstance(kind, types.BaseNamedTuple) for kind in arguments)
+
+
+def _compiled(function: Callable[..., Any], fastmath: set[str], inner: bool) -> _Linked:
     options: dict[str, Any] = {
+        "nopython": True,
         "nogil": True,
         "error_model": "numpy",
         "boundscheck": False,
         "fastmath": fastmath or False,
+        "no_cpython_wrapper": inner,
+        "no_cfunc_wrapper": True,
     }
-    folder = None if JIT_DISABLED else cache_folder()
+    made = _Linked(function, targetoptions=options)
+    folder = cache_folder()
     if folder is None:
-        return numba.njit(**options)(function)
+        return made
     before = config.CACHE_DIR
     config.CACHE_DIR = str(folder)
     try:
-        return numba.njit(cache=True, **options)(function)
+        made.enable_caching()
     except (OSError, RuntimeError, NumbaError):  # the folder vanished or became read-only
-        return numba.njit(**options)(function)
+        pass
     finally:
         config.CACHE_DIR = before
+    return made

@@ -72,7 +72,7 @@ def squared_norm(x: F32) -> Real:
     return total
 
 
-@kernel("void(float32[::1], float32[::1])")
+@kernel("void(float32[::1], float32[::1])", inline=True)
 def copy_(x: F32, out: F32) -> None:
     """Copy a vector; a slice assignment would cost ten times as much to compile.
 
@@ -206,7 +206,7 @@ def encode_rows_(
         encode_row_(vec, code, fit, head, head_fit, limits, row, x, rotation)
 
 
-@kernel(QUERY_TYPE(CODES_TYPE, CODES_TYPE, types.int64, types.float32[::1]))
+@kernel(QUERY_TYPE(CODES_TYPE, CODES_TYPE, types.int64, types.float32[::1]), inner=False)
 def make_query(table: Codes, source: Codes, row: Int, exact: F32) -> Query:
     """Prepare a coded vector for a scan.
 

@@ -119,7 +119,8 @@ def _replace_smallest_(heap: F32, rows: I64, value: Real, row: Int) -> None:
 
 
 @kernel(
-    types.void(CODES_TYPE, QUERY_TYPE, _i8, _mask, types.float32, _bounds, _bounds, _bounds, _rows)
+    types.void(CODES_TYPE, QUERY_TYPE, _i8, _mask, types.float32, _bounds, _bounds, _bounds, _rows),
+    inner=False,
 )
 def scan_(
     table: Codes, query: Query, stop: Int, mask: U8, floor: Real,
@@ -259,7 +260,7 @@ def collect_(
     return row, count
 
 
-@kernel(types.float32(_f8))
+@kernel(types.float32(_f8), inline=True)
 def float32_below(value: Real) -> Real:
     """A float32 just below a float64: a threshold may only be rounded down.
 
@@ -349,7 +350,7 @@ def search_(
     return found
 
 
-@kernel(types.boolean(_f8, _i8, _f8, _i8))
+@kernel(types.boolean(_f8, _i8, _f8, _i8), inline=True)
 def _before(score: Real, row: Int, other: Real, other_row: Int) -> Any:
     return score > other or (score == other and row < other_row)
 

@@ -14,14 +14,12 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+import rsm_fast.kernels as kernels
+import rsm_fast.small as small
+from rsm_fast.codetable import FIRST_ROWS, CodeTable, padded
 from rsm_fast.columns import Column
 from rsm_fast.errors import InvalidInputError
-from rsm_fast.kernels.append import append_row_
-from rsm_fast.kernels.atoms import load_row_
-from rsm_fast.kernels.quantize import centre_rows_, encode_rows_
-from rsm_fast.kernels.rotation import principal_span_
-from rsm_fast.kernels.rows import HEAD, SLOT, Codes
-from rsm_fast.kernels.scan import dense_scores_
+from rsm_fast.kernels.layout import FEW_ROWS, HEAD, SLOT
 
 __all__ = ["Arena", "CodeTable", "padded"]
 
@@ -30,152 +28,11 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
-_FIRST_ROWS = 256
 _RELEARN = 8  # the rotation is learned at `Arena.cascade_rows` and once more at so many times it
 _SAMPLE = 2048
 _PASSES = 4  # of orthogonal iteration; more do not make a scan faster
 _LEAST_ENERGY = 0.6  # share of the squared norms in the head, below which a head prunes nothing
-_EPS = 2.0**-24
-_NO_ARRAY: Any = np.zeros(0)
 _KEPT_COLUMNS = ("tokens", "micros", "prev", "next", "alive", "pk", "session")
-
-
-def padded(dim: int) -> int:
-    """Row length in a table: the dimension rounded up to a multiple of 64."""
-    return -(-dim // 64) * 64
-
-
-class CodeTable:
-    """Vectors with their int8 codes, as `rsm_fast.kernels.rows.Codes` describes them.
-
-    Parameters
-    ----------
-    dim : int
-        Length of a vector.
-    with_vectors : bool
-        Whether the float32 vectors are kept; else the codes are the truth.
-    folder : pathlib.Path or None
-        Folder of the disk that the float32 vectors are kept on; None: in memory.
-
-    Attributes
-    ----------
-    columns : Codes
-        The arrays at full capacity; replaced when the table grows.
-    rotation : float32[128, d] or float32[0, d]
-        What the heads are made with.
-    """
-
-    def __init__(self, dim: int, *, with_vectors: bool = True, folder: Path | None = None) -> None:
-        self.width = padded(dim)
-        self.with_vectors = with_vectors
-        self.capacity = 0
-        self.limits = np.zeros(4)
-        self.rotation: F32 = np.zeros((0, self.width), np.float32)
-        self._vec = Column(np.float32, (self.width,), folder=folder)
-        self._code = Column(np.int8, (self.width,))
-        self._fit = Column(np.float32, (2, 4))
-        self._head = Column(np.int8, (HEAD,))
-        self._head_fit = Column(np.float32, (3, 4))
-        self.columns = self._gathered()
-        self.grow(_FIRST_ROWS)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row, of those that are held in memory."""
-        floats = 4 * self.width if self.with_vectors and self._vec.folder is None else 0
-        heads = HEAD + 12 if len(self.rotation) else 0
-        return floats + self.width + 8 + heads
-
-    def grow(self, capacity: int) -> None:
-        """Make room for so many rows."""
-        capacity = -(-capacity // 4) * 4
-        if capacity <= self.capacity:
-            return
-        self.columns = Codes(*[_NO_ARRAY] * 6)  # views must go before a mapping can move
-        if self.with_vectors:
-            self._vec.grow(capacity)
-        self._code.grow(capacity)
-        self._fit.grow(capacity // 4)
-        if len(self.rotation):
-            self._head.grow(capacity)
-            self._head_fit.grow(capacity // 4)
-        self.capacity = capacity
-        self.columns = self._gathered()
-
-    def encode(self, start: int, vectors: F32) -> None:
-        """Write consecutive rows of padded vectors, from ``start`` on."""
-        encode_rows_(*self.columns, start, start + len(vectors), vectors, self.rotation)
-
-    def set_rotation(self, rotation: F32, n: int) -> None:
-        """Make the heads of the first ``n`` rows with a new rotation.
-
-        Parameters
-        ----------
-        rotation : float32[128, width]
-            Rows that are orthonormal but for rounding, which is measured here.
-        n : int
-            Rows in use.
-        """
-        exact = rotation.astype(np.float64)
-        skew = np.linalg.norm(exact @ exact.T - np.eye(len(exact)))
-        # a projection sums d / 32 terms in each lane, then the lanes; two roundings a term
-        error = (self.width / 16 + 8) * _EPS * np.linalg.norm(exact)
-        self.rotation = rotation
-        self.limits[1:] = 0.0, error, skew
-        self.columns = Codes(*[_NO_ARRAY] * 6)
-        self._head.grow(self.capacity)
-        self._head_fit.grow(self.capacity // 4)
-        self.columns = self._gathered()
-        nothing = np.zeros((0, self.width), np.float32)
-        encode_rows_(*self.columns, 0, n, nothing, rotation)
-
-    def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
-        """The first ``n`` rows and what belongs to all, with some room to grow."""
-        rows = min(self.capacity, -(-(n + n // 8 + _FIRST_ROWS) // 4) * 4)
-        found = {
-            "code": self._code.array[:rows],
-            "fit": self._fit.array[: rows // 4],
-            "limits": self.limits,
-            "rotation": self.rotation,
-        }
-        if self.with_vectors:
-            found["vec"] = self._vec.array[:rows]
-        if len(self.rotation):
-            found["head"] = self._head.array[:rows]
-            found["head_fit"] = self._head_fit.array[: rows // 4]
-        return found
-
-    def adopt(self, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> None:
-        """Take over what `arrays` gave for ``n`` rows; growing copies it."""
-        self.columns = Codes(*[_NO_ARRAY] * 6)
-        self.limits = arrays["limits"]
-        self.rotation = arrays["rotation"]
-        self.capacity = len(arrays["code"])
-        self._code.adopt(arrays["code"], n)
-        self._fit.adopt(arrays["fit"], n // 4)
-        if self.with_vectors:
-            self._vec.adopt(arrays["vec"], n)
-        if len(self.rotation):
-            self._head.adopt(arrays["head"], n)
-            self._head_fit.adopt(arrays["head_fit"], n // 4)
-        self.columns = self._gathered()
-
-    def close(self) -> None:
-        """Let go of the memory."""
-        self.columns = Codes(*[_NO_ARRAY] * 6)
-        for column in (self._vec, self._code, self._fit, self._head, self._head_fit):
-            column.close()
-        self.capacity = 0
-
-    def _gathered(self) -> Codes:
-        return Codes(
-            self._vec.array,
-            self._code.array,
-            self._fit.array,
-            self._head.array,
-            self._head_fit.array,
-            self.limits,
-        )
 
 
 class Arena:
@@ -238,7 +95,7 @@ class Arena:
         self._no_centre: F32 = np.zeros(0, np.float32)
         self._newest: dict[int, int] = {}  # session: its last living row
         self._learn_at = self.cascade_rows
-        self.grow(max(reserve, _FIRST_ROWS))
+        self.grow(max(reserve, FIRST_ROWS))
 
     # -- columns, of length n ---------------------------------------------------------------
 
@@ -246,10 +103,10 @@ class Arena:
     def vec(self) -> F32:
         """(n, dim) float32 vectors in the gate's space; with dtype "int8", decoded anew."""
         if self.table.with_vectors:
-            return self.table.columns.vec[: self.n, : self.dim]
+            return self.table.vectors[: self.n, : self.dim]
         out = np.empty((self.n, self.table.width), np.float32)
         for row in range(self.n):
-            load_row_(self.table.columns, row, out[row])
+            kernels.atoms.load_row_(self.table.columns, row, out[row])
         return out[:, : self.dim]
 
     @property
@@ -310,8 +167,8 @@ class Arena:
     @property
     def nbytes(self) -> int:
         """Resident bytes of all rows in use."""
-        small = sum(column._entry for column in self._columns.values())
-        return self.n * (self.table.row_bytes + small)
+        others = sum(column._entry for column in self._columns.values())
+        return self.n * (self.table.row_bytes + others)
 
     # -- changes ------------------------------------------------------------------------------
 
@@ -349,7 +206,9 @@ class Arena:
         given = self._shaped(self._zeros if vector is None else np.asarray(vector), rows=False)
         centre = self._no_centre if self.centre is None or vector is None else self.centre
         values = np.array((tokens, micros, pk, session, self._newest.get(session, -1)), np.int64)
-        if not append_row_(
+        if row < FEW_ROWS and self.few:
+            self._append_small(row, given, centre, values)
+        elif not kernels.append.append_row_(
             *self.table.columns, self.table.rotation, *self._arrays, row, given, centre, values
         ):
             self._refuse_infinite(given)
@@ -359,6 +218,23 @@ class Arena:
         if self.n >= self._learn_at:
             self._learn_rotation()
         return row
+
+    @property
+    def few(self) -> bool:
+        """Whether the rows are so few that NumPy does until a kernel is loaded."""
+        return self.n <= FEW_ROWS and self.table.with_vectors and not kernels.loaded()
+
+    def _append_small(self, row: int, raw: F32, centre: F32, values: I64) -> None:
+        """As `rsm_fast.kernels.append.append_row_`."""
+        if not np.isfinite(raw).all():
+            self._refuse_infinite(raw)
+        self.table.put(row, small.centred(raw, centre) if centre.size else raw)
+        tokens, micros, pk, session, before = values.tolist()
+        entries = (tokens, micros, -1, before, -1, 1, pk, session, -1, 0)
+        for column, value in zip(self._arrays, entries, strict=True):
+            column[row] = value
+        if before >= 0:
+            self._columns["next"].array[before] = row
 
     def append_many(
         self,
@@ -420,10 +296,10 @@ class Arena:
         rows = np.linspace(0, self.n - 1, min(self.n, _SAMPLE)).astype(np.int64)
         sample = np.empty((len(rows), width), np.float32)
         for k, row in enumerate(rows.tolist()):
-            load_row_(self.table.columns, row, sample[k])
+            kernels.atoms.load_row_(self.table.columns, row, sample[k])
         span = np.random.default_rng(0).standard_normal((HEAD, width)).astype(np.float32)
         span[:, self.dim :] = 0.0  # padding stays zero
-        energy = principal_span_(
+        energy = kernels.rotation.principal_span_(
             sample, np.empty((width, width), np.float32), np.empty_like(span), span, _PASSES
         )
         if energy >= _LEAST_ENERGY:
@@ -575,7 +451,9 @@ class Arena:
         x = np.zeros(self.table.width, np.float32)
         x[: self.dim] = query
         out = np.empty(self.n + 3, np.float32)
-        dense_scores_(*self.table.columns, self.n, self._columns["alive"].array, x, out)
+        kernels.scan.dense_scores_(
+            *self.table.columns, self.n, self._columns["alive"].array, x, out
+        )
         return out[: self.n]
 
     def close(self) -> None:
@@ -627,7 +505,7 @@ class Arena:
         if self.centre is None:
             out[:, : self.dim] = raw
         else:
-            centre_rows_(raw, self.centre, out)
+            kernels.quantize.centre_rows_(raw, self.centre, out)
         return out
 
     def _check_free(self, row: int) -> None:

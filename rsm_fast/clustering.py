@@ -12,20 +12,23 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+import rsm_fast.kernels as kernels
+import rsm_fast.small as small
 from rsm_fast.arena import Arena, CodeTable, rows_array
 from rsm_fast.columns import Column
 from rsm_fast.errors import CalibrationError, InvalidInputError
-from rsm_fast.kernels.atoms import (
+from rsm_fast.kernels.layout import (
+    CENTROID,
+    COUNT,
+    FIRST,
+    LAST,
+    MATE,
+    MAX_MEMBER,
+    NEAREST_MEAN,
+    SLOT,
+    STALE,
     Atoms,
-    attach_,
-    chain_rows_,
-    rebuild_atom_,
-    rebuild_atoms_,
-    refresh_atom_,
 )
-from rsm_fast.kernels.gate import CENTROID, MAX_MEMBER, NEAREST_MEAN, assign_rows_
-from rsm_fast.kernels.quantize import centre_rows_
-from rsm_fast.kernels.rows import COUNT, FIRST, LAST, MATE, SLOT, STALE
 
 __all__ = ["Calibration", "Clusterer", "TauCalibrator"]
 
@@ -115,7 +118,7 @@ class TauCalibrator:
         if self.centre:
             mean = used.mean(axis=0, dtype=np.float64).astype(np.float32)
             centred = np.zeros_like(used)
-            centre_rows_(used, mean, centred)
+            kernels.quantize.centre_rows_(used, mean, centred)
             used = centred[np.any(centred != 0.0, axis=1)]
         exact = used.astype(np.float64)
         cosines = (exact @ exact.T)[np.triu_indices(len(used), 1)]
@@ -178,6 +181,7 @@ class Clusterer:
         arena.gated[: arena.n] = 0
         arena.links[: arena.n] = -1
         self.slots = 0
+        self._rough = False  # whether only the slots of members and the means' vectors are known
         self._left: set[int] = set()  # slots whose statistics still count rows that left
         self.epoch += 1
         self._slot_of: dict[int, int] = {}
@@ -265,7 +269,7 @@ class Clusterer:
         self.settle()
         chain = self._links.array[self.slot(atom)]
         rows = np.empty(int(chain[COUNT]), np.int32)
-        chain_rows_(self.arena.links, int(chain[FIRST]), rows)
+        kernels.atoms.chain_rows_(self.arena.links, int(chain[FIRST]), rows)
         return rows
 
     def mean(self, atom: int) -> F32:
@@ -306,6 +310,8 @@ class Clusterer:
             self.atoms = None
             self.means.set_rotation(rotation, self.slots)
             self._gather()
+        if self._rough:
+            self._rebuild()
         if not self._left:
             return
         assert self.atoms is not None
@@ -315,7 +321,9 @@ class Clusterer:
             ends = (rows[0], rows[-1]) if len(rows) else (-1, -1)
             self._links.array[slot, [FIRST, LAST]] = ends
             arena.links[rows, MATE] = np.append(rows[1:], -1)[: len(rows)]
-            rebuild_atom_(arena.table.columns, arena.links, self.atoms, slot, rotation)
+            kernels.atoms.rebuild_atom_(
+                arena.table.columns, arena.links, self.atoms, slot, rotation
+            )
         self._left.clear()
 
     def _refresh(self, slot: int) -> None:
@@ -323,7 +331,7 @@ class Clusterer:
         if not chain[STALE] or self.rank == 0:
             return
         members = np.empty((int(chain[COUNT]), self.arena.table.width), np.float32)
-        refresh_atom_(
+        kernels.atoms.refresh_atom_(
             *self.arena.table.columns, self.arena.links, int(chain[FIRST]), members,
             self.means.columns.vec[slot], self._basis.array[slot], self._strength.array[slot],
             _RESIDUAL, _PASSES,
@@ -398,14 +406,41 @@ class Clusterer:
 
     def _gate(self, rows: I64, slots: I64, scores: F64) -> None:
         """Let the kernel decide and merge; there is room for a new atom each."""
-        self.settle()
         arena = self.arena
+        if arena.few and not self._left:
+            slots[:] = [self._gate_small(row) for row in rows.tolist()]
+            return
+        self.settle()
         assert self.atoms is not None
-        self.slots = assign_rows_(
+        self.slots = kernels.gate.assign_rows_(
             *arena.table.columns, arena.links, arena.gated, arena.n,
             *self.atoms, self.slots, arena.table.rotation,
             rows, _GATES[self.gate], self.tau, slots, scores, self.work,
         )  # fmt: skip
+
+    def _gate_small(self, row: int) -> int:
+        """Decide without a kernel; `settle` makes the rest of the statistics."""
+        arena = self.arena
+        vectors = arena.table.vectors
+        members = np.flatnonzero(arena.gated[: arena.n])
+        slots = arena.links[members, SLOT]
+        slot = small.choose(
+            _GATES[self.gate], self.tau or 0.0, vectors[row], vectors[members], slots,
+            self.means.vectors[: self.slots], self.alive != 0,
+        )  # fmt: skip
+        if slot < 0:
+            slot = self.slots
+            self.slots += 1
+            self._links.array[slot] = 0
+        arena.links[row, SLOT] = slot
+        arena.gated[row] = 1
+        self._links.array[slot, COUNT] += 1
+        self._alive.array[slot] = 1
+        own = np.flatnonzero(arena.links[: arena.n, SLOT] == slot)
+        total = vectors[own].astype(np.float64).cumsum(axis=0)[-1]
+        self.means.put(slot, small.mean_of(total))
+        self._rough = True
+        return slot
 
     def attach(self, row: int, atom: int) -> None:
         """Put a row into a given atom, as another writer decided.
@@ -433,7 +468,9 @@ class Clusterer:
             self._slot_of[atom] = slot
             self.slots += 1
         assert self.atoms is not None
-        attach_(*arena.table.columns, arena.links, row, *self.atoms, slot, arena.table.rotation)
+        kernels.atoms.attach_(
+            *arena.table.columns, arena.links, row, *self.atoms, slot, arena.table.rotation
+        )
         arena.gated[row] = 1
         arena.atom[row] = atom
         self.next_atom = max(self.next_atom, atom + 1)
@@ -512,13 +549,19 @@ class Clusterer:
         arena.gated[wanted] = 1
         arena.links[wanted, SLOT] = slots
         self.settle()
+        self._rebuild()
+        self.changes += 1
+        self._stamps.array[: self.slots] = self.changes
+
+    def _rebuild(self) -> None:
+        """Make all atoms anew from the slots of their members."""
+        self._rough = False
+        arena = self.arena
         assert self.atoms is not None
-        rebuild_atoms_(
+        kernels.atoms.rebuild_atoms_(
             *arena.table.columns, arena.links, arena.n, *self.atoms, self.slots,
             arena.table.rotation,
         )  # fmt: skip
-        self.changes += 1
-        self._stamps.array[: self.slots] = self.changes
 
     def _name_slots(self, before: int) -> None:
         for slot in range(before, self.slots):

@@ -12,11 +12,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+import rsm_fast.kernels as kernels
 from rsm_fast.arena import Arena, CodeTable, padded
 from rsm_fast.clustering import Clusterer
 from rsm_fast.errors import InvalidInputError
-from rsm_fast.kernels.scan import subspace_scores_
-from rsm_fast.kernels.topk import topk_rows
 
 __all__ = ["AtomIndex", "Route", "route_atoms", "top_atoms", "top_members"]
 
@@ -136,6 +135,19 @@ def first_vectors(clusterer: Clusterer) -> F32:
     return np.ascontiguousarray(clusterer.atoms.basis[: clusterer.slots, 0])
 
 
+def _scores_by_first_vector(clusterer: Clusterer, x: F32) -> F32:
+    """(slots,) float32 inner products, on this thread: a matrix product may take several."""
+    means = clusterer.means.columns
+    rows = means.vec
+    if clusterer.rank and clusterer.atoms is not None:
+        rows = np.ascontiguousarray(clusterer.atoms.basis[:, 0])
+    out = np.empty(clusterer.slots + 3, np.float32)
+    kernels.scan.dense_scores_(
+        rows, *means[1:], clusterer.slots, np.ascontiguousarray(clusterer.alive), x, out
+    )
+    return out[: clusterer.slots]
+
+
 def _slot_mask(clusterer: Clusterer, eligible_atoms: npt.ArrayLike | None) -> U8:
     """1 for slots that may be found."""
     mask = clusterer.alive.copy()
@@ -221,7 +233,7 @@ def _top(
 ) -> tuple[I32, F32]:
     k = max(min(k, n), 0)
     scores, rows = np.empty(k), np.empty(k, np.int64)
-    found = topk_rows(
+    found = kernels.topk.topk_rows(
         *table.columns, n, x, table.rotation, np.ascontiguousarray(mask, np.uint8), least,
         scores, rows, np.zeros(4, np.int64),
     )  # fmt: skip
@@ -276,11 +288,11 @@ def route_atoms(
     x = _padded_query(query, arena.dim, arena.table.width)
     clusterer.refresh_bases()
     if route == "singular-vector":
-        scores = first_vectors(clusterer) @ x
+        scores = _scores_by_first_vector(clusterer, x)
     else:
         assert clusterer.atoms is not None
         scores = np.empty(clusterer.slots, np.float32)
-        subspace_scores_(clusterer.atoms.basis, clusterer.slots, x, scores)
+        kernels.scan.subspace_scores_(clusterer.atoms.basis, clusterer.slots, x, scores)
     slots = np.flatnonzero(_slot_mask(clusterer, atoms))
     best = slots[np.lexsort((slots, -scores[slots]))][: max(k, 0)]
     return clusterer.numbers[best], scores[best]

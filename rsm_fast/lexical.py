@@ -21,13 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rsm_fast.kernels.bm25 import (
-    bm25_accumulate_,
-    copy_postings_,
-    insert_postings_,
-    remove_postings_,
-    window_lengths_,
-)
+import rsm_fast.kernels as kernels
+from rsm_fast.kernels.layout import FEW_ROWS
 
 __all__ = ["LexicalIndex"]
 
@@ -73,6 +68,7 @@ class LexicalIndex:
         self._present: U8 = np.zeros(64, np.uint8)  # 1 for rows that are in the postings
         self._living = 0
         self._n = 0
+        self._waiting: list[tuple[int, Sequence[str]]] = []  # rows whose postings are not made yet
 
     @property
     def n(self) -> int:
@@ -133,6 +129,7 @@ class LexicalIndex:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """All that the index holds: what `adopt` takes."""
+        self._settle()
         terms = len(self._numbers)
         return {
             "start": self._start[:terms],
@@ -176,7 +173,12 @@ class LexicalIndex:
         if self._n > self._sizes.size:
             self._sizes = _grown(self._sizes, self._n)
             self._present = _grown(self._present, self._n)
-        self._insert(row, terms)
+        self._sizes[row] = len(terms)
+        self._present[row] = 1
+        self._living += 1
+        self._waiting.append((row, terms))
+        if row >= FEW_ROWS or kernels.loaded():
+            self._settle()
 
     def remove(self, rows: int | Sequence[int]) -> None:
         """Take chunks out; the windows of their neighbours no longer hold their terms.
@@ -191,7 +193,8 @@ class LexicalIndex:
         if np.any(gone > self._present[: self._n]):
             missing = doomed[self._present[doomed] == 0].tolist()
             raise ValueError(f"rows: expected rows that were appended, got {missing}")
-        remove_postings_(
+        self._settle()
+        kernels.bm25.remove_postings_(
             gone,
             int(doomed.min()),
             int(doomed.max()),
@@ -207,10 +210,14 @@ class LexicalIndex:
     def replace(self, row: int, terms: Sequence[str]) -> None:
         """Give a chunk other terms."""
         self.remove(row)
+        self._sizes[row] = len(terms)
+        self._present[row] = 1
+        self._living += 1
         self._insert(row, terms)
 
     def document_frequency(self, term: str) -> int:
         """How many living chunks hold the term."""
+        self._settle()
         number = self._numbers.get(term)
         return 0 if number is None else int(self._length[number])
 
@@ -249,6 +256,7 @@ class LexicalIndex:
         (n,) float32
             0 where nothing matched.
         """
+        self._settle()
         n = alive.size
         out = np.zeros(n, np.float32)
         counts = Counter(terms)
@@ -264,10 +272,10 @@ class LexicalIndex:
             return out
         norm = np.empty(n, np.float32)
         sizes = self._sizes[:n] if self._n >= n else _grown(self._sizes, n)[:n]
-        mean = window_lengths_(sizes, prev, next, alive, window, norm)
+        mean = kernels.bm25.window_lengths_(sizes, prev, next, alive, window, norm)
         norm *= np.float32(self.k1 * self.b / max(mean, 1e-9))
         norm += np.float32(self.k1 * (1.0 - self.b))
-        bm25_accumulate_(
+        kernels.bm25.bm25_accumulate_(
             np.array(numbers, np.int32),
             np.array(weights, np.float32),
             self._start,
@@ -297,7 +305,7 @@ class LexicalIndex:
             occurrences = np.fromiter(counts.values(), np.int64, len(counts))
             occurrences = np.minimum(occurrences, _LARGEST_COUNT).astype(np.uint8)
         while True:
-            top = insert_postings_(
+            top = kernels.bm25.insert_postings_(
                 ids,
                 occurrences,
                 row,
@@ -312,9 +320,12 @@ class LexicalIndex:
                 break
             self._grow_pool(ids)
         self._top = top
-        self._sizes[row] = len(terms)
-        self._present[row] = 1
-        self._living += 1
+
+    def _settle(self) -> None:
+        """Make the postings of the rows that wait; the first few wait for a kernel's loading."""
+        waiting, self._waiting = self._waiting, []
+        for row, terms in waiting:
+            self._insert(row, terms)
 
     def _make_room_for_terms(self) -> None:
         if len(self._numbers) > self._start.size:
@@ -328,7 +339,7 @@ class LexicalIndex:
         needed = used + int((self._capacity[ids] + self._capacity[ids] // 2 + 1).sum())
         rows: I32 = np.zeros(needed + needed // 4 + 1024, np.int32)
         counts: U8 = np.zeros(rows.size, np.uint8)
-        self._top = copy_postings_(
+        self._top = kernels.bm25.copy_postings_(
             self._start,
             self._length,
             self._capacity,

@@ -15,9 +15,9 @@ from math import isfinite
 import numpy as np
 import numpy.typing as npt
 
+import rsm_fast.kernels as kernels
 from rsm_fast.chunking import PLAIN_ROLES
 from rsm_fast.errors import InvalidInputError
-from rsm_fast.kernels.scoring import hybrid_scores_, newer_first_, step_bonus_
 from rsm_fast.lexical import LexicalIndex
 
 __all__ = [
@@ -234,7 +234,7 @@ def hybrid_scores(
         0 for chunks that are not eligible.
     """
     scores = np.empty(dense.size, np.float32)
-    hybrid_scores_(
+    kernels.scoring.hybrid_scores_(
         dense,
         lexical,
         prev,
@@ -249,7 +249,7 @@ def hybrid_scores(
         scores,
     )
     if steps is not None and asked:
-        step_bonus_(
+        kernels.scoring.step_bonus_(
             np.where(eligible != 0, steps, np.int32(-1)),
             np.array(asked.named, np.int32),
             np.array(asked.ranges, np.int32).ravel(),
@@ -352,7 +352,7 @@ def newer_first(
     unit = vectors[head].astype(np.float32)
     unit /= np.maximum(np.sqrt(np.einsum("ij,ij->i", unit, unit)), 1e-12)[:, None]
     places = np.arange(head.size, dtype=np.int32)
-    newer_first_(
+    kernels.scoring.newer_first_(
         unit @ unit.T,
         scores[head],
         tokens[head],

@@ -1,0 +1,184 @@
+"""A growing table of vectors with their int8 codes: the members of a namespace, or its means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import rsm_fast.kernels as kernels
+from rsm_fast.columns import Column
+from rsm_fast.kernels.layout import HEAD, Codes
+
+__all__ = ["FIRST_ROWS", "CodeTable", "padded"]
+
+F32 = npt.NDArray[np.float32]
+
+FIRST_ROWS = 256
+"""Rows that a new table has room for."""
+
+_EPS = 2.0**-24
+_NO_ARRAY: Any = np.zeros(0)
+
+
+def padded(dim: int) -> int:
+    """Row length in a table: the dimension rounded up to a multiple of 64."""
+    return -(-dim // 64) * 64
+
+
+class CodeTable:
+    """Vectors with their int8 codes, as `rsm_fast.kernels.rows.Codes` describes them.
+
+    Parameters
+    ----------
+    dim : int
+        Length of a vector.
+    with_vectors : bool
+        Whether the float32 vectors are kept; else the codes are the truth.
+    folder : pathlib.Path or None
+        Folder of the disk that the float32 vectors are kept on; None: in memory.
+
+    Attributes
+    ----------
+    rotation : float32[128, d] or float32[0, d]
+        What the heads are made with.
+    """
+
+    def __init__(self, dim: int, *, with_vectors: bool = True, folder: Path | None = None) -> None:
+        self.width = padded(dim)
+        self.with_vectors = with_vectors
+        self.capacity = 0
+        self.limits = np.zeros(4)
+        self.rotation: F32 = np.zeros((0, self.width), np.float32)
+        self._vec = Column(np.float32, (self.width,), folder=folder)
+        self._code = Column(np.int8, (self.width,))
+        self._fit = Column(np.float32, (2, 4))
+        self._head = Column(np.int8, (HEAD,))
+        self._head_fit = Column(np.float32, (3, 4))
+        self._columns = self._gathered()
+        self._uncoded = 0  # rows up to here have no codes yet
+        self.grow(FIRST_ROWS)
+
+    @property
+    def columns(self) -> Codes:
+        """The arrays at full capacity; replaced when the table grows."""
+        if self._uncoded:
+            self._encode_stored(self._uncoded)
+        return self._columns
+
+    @property
+    def vectors(self) -> F32:
+        """(capacity, width) float32 or (0, width); the codes may be behind."""
+        return self._columns.vec
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row, of those that are held in memory."""
+        floats = 4 * self.width if self.with_vectors and self._vec.folder is None else 0
+        heads = HEAD + 12 if len(self.rotation) else 0
+        return floats + self.width + 8 + heads
+
+    def grow(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        capacity = -(-capacity // 4) * 4
+        if capacity <= self.capacity:
+            return
+        self._columns = Codes(*[_NO_ARRAY] * 6)  # views must go before a mapping can move
+        if self.with_vectors:
+            self._vec.grow(capacity)
+        self._code.grow(capacity)
+        self._fit.grow(capacity // 4)
+        if len(self.rotation):
+            self._head.grow(capacity)
+            self._head_fit.grow(capacity // 4)
+        self.capacity = capacity
+        self._columns = self._gathered()
+
+    def encode(self, start: int, vectors: F32) -> None:
+        """Write consecutive rows of padded vectors, from ``start`` on."""
+        stop = start + len(vectors)
+        kernels.quantize.encode_rows_(*self.columns, start, stop, vectors, self.rotation)
+
+    def put(self, row: int, vector: F32) -> None:
+        """Write one row's vector; its codes follow when somebody asks for `columns`."""
+        self._columns.vec[row, : len(vector)] = vector
+        self._uncoded = max(self._uncoded, row + 1)
+
+    def set_rotation(self, rotation: F32, n: int) -> None:
+        """Make the heads of the first ``n`` rows with a new rotation.
+
+        Parameters
+        ----------
+        rotation : float32[128, width]
+            Rows that are orthonormal but for rounding, which is measured here.
+        n : int
+            Rows in use.
+        """
+        exact = rotation.astype(np.float64)
+        skew = np.linalg.norm(exact @ exact.T - np.eye(len(exact)))
+        # a projection sums d / 32 terms in each lane, then the lanes; two roundings a term
+        error = (self.width / 16 + 8) * _EPS * np.linalg.norm(exact)
+        self.rotation = rotation
+        self.limits[1:] = 0.0, error, skew
+        self._columns = Codes(*[_NO_ARRAY] * 6)
+        self._head.grow(self.capacity)
+        self._head_fit.grow(self.capacity // 4)
+        self._columns = self._gathered()
+        self._encode_stored(n)
+
+    def _encode_stored(self, n: int) -> None:
+        self._uncoded = 0
+        nothing = np.zeros((0, self.width), np.float32)
+        kernels.quantize.encode_rows_(*self._columns, 0, n, nothing, self.rotation)
+
+    def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
+        """The first ``n`` rows and what belongs to all, with some room to grow."""
+        assert self.columns is self._columns  # all rows have their codes
+        rows = min(self.capacity, -(-(n + n // 8 + FIRST_ROWS) // 4) * 4)
+        found = {
+            "code": self._code.array[:rows],
+            "fit": self._fit.array[: rows // 4],
+            "limits": self.limits,
+            "rotation": self.rotation,
+        }
+        if self.with_vectors:
+            found["vec"] = self._vec.array[:rows]
+        if len(self.rotation):
+            found["head"] = self._head.array[:rows]
+            found["head_fit"] = self._head_fit.array[: rows // 4]
+        return found
+
+    def adopt(self, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> None:
+        """Take over what `arrays` gave for ``n`` rows; growing copies it."""
+        self._columns = Codes(*[_NO_ARRAY] * 6)
+        self.limits = arrays["limits"]
+        self.rotation = arrays["rotation"]
+        self.capacity = len(arrays["code"])
+        self._code.adopt(arrays["code"], n)
+        self._fit.adopt(arrays["fit"], n // 4)
+        if self.with_vectors:
+            self._vec.adopt(arrays["vec"], n)
+        if len(self.rotation):
+            self._head.adopt(arrays["head"], n)
+            self._head_fit.adopt(arrays["head_fit"], n // 4)
+        self._columns = self._gathered()
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._columns = Codes(*[_NO_ARRAY] * 6)
+        for column in (self._vec, self._code, self._fit, self._head, self._head_fit):
+            column.close()
+        self.capacity = self._uncoded = 0
+
+    def _gathered(self) -> Codes:
+        return Codes(
+            self._vec.array,
+            self._code.array,
+            self._fit.array,
+            self._head.array,
+            self._head_fit.array,
+            self.limits,
+        )
