@@ -15,10 +15,22 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rsm_fast.kernels import append, atoms, bm25, gate, quantize, rotation, scan, scoring, topk
+    from rsm_fast.kernels import (
+        append,
+        atoms,
+        bm25,
+        gate,
+        quantize,
+        rotation,
+        scan,
+        scoring,
+        topk,
+        write,
+    )
 
 __all__ = [
     "append", "atoms", "bm25", "gate", "loaded", "quantize", "rotation", "scan", "scoring", "topk",
+    "write",
 ]  # fmt: skip
 
 

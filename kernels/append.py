@@ -8,13 +8,18 @@ from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, kernel
 from rsm_fast.kernels.quantize import centre_row_, encode_row_
 from rsm_fast.kernels.rows import CODES, MATE, SLOT
 
-__all__ = ["append_row_"]
+__all__ = ["COLUMNS", "append_row_"]
+
+
+COLUMNS = (
+    "int32[::1], int64[::1], int32[::1], int32[::1], int32[::1], uint8[::1], int64[::1], "
+    "int32[::1], int32[:, ::1], uint8[::1]"
+)
+"""The columns of an arena beside its table, spelled out in a signature."""
 
 
 @kernel(
-    f"int64({CODES}, float32[:, ::1], int32[::1], int64[::1], int32[::1], int32[::1], int32[::1], "
-    "uint8[::1], int64[::1], int32[::1], int32[:, ::1], uint8[::1], int64, float32[::1], "
-    "float32[::1], int64[::1])"
+    f"int64({CODES}, float32[:, ::1], {COLUMNS}, int64, float32[::1], float32[::1], int64[::1])"
 )
 def append_row_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, rotation: F32,

@@ -458,9 +458,10 @@ def _add_(total: F64, x: F32) -> None:
 def _finish_(atoms: Atoms, slot: Int, rotation: F32, mean: F32) -> None:
     """Mean, its codes and the flags, once the sum is right; ``mean`` is scratch."""
     update_mean_(atoms.total[slot], mean)
+    turned = rotation.shape[0] if atoms.head.shape[0] > 0 else 0  # few means have no heads
     encode_row_(
         atoms.vec, atoms.code, atoms.fit, atoms.head, atoms.head_fit, atoms.limits,
-        slot, mean, rotation,
+        slot, mean, rotation[:turned],
     )  # fmt: skip
     count = atoms.links[slot, COUNT]
     atoms.alive[slot] = 1 if count > 0 else 0

@@ -30,7 +30,15 @@ from rsm_fast.kernels.rows import (
 )
 from rsm_fast.kernels.topk import collect_, exact_dot, float32_below, scan_, search_
 
-__all__ = ["CENTROID", "MAX_MEMBER", "NEAREST_MEAN", "assign_rows_", "choose_", "member_above"]
+__all__ = [
+    "CENTROID",
+    "MAX_MEMBER",
+    "NEAREST_MEAN",
+    "assign_rows_",
+    "choose_",
+    "member_above",
+    "place_",
+]
 
 _BUFFER = 256
 
@@ -200,6 +208,39 @@ def choose_(
 
 
 @kernel(
+    _best(
+        CODES_TYPE, _links, _mask, _i8, ATOMS_TYPE, _i8, types.float32[:, ::1], _i8,
+        types.float32[::1], _i8, _f8, _i8[::1],
+    )
+)  # fmt: skip
+def place_(
+    members: Codes, links: I32, gated: U8, n: Int, atoms: Atoms, slots: Int, rotation: F32,
+    row: Int, x: F32, gate: Int, tau: Real, work: I64,
+) -> tuple[Real, Int]:  # fmt: skip
+    """`choose_` an atom for a member and merge it there, or into a new one.
+
+    Parameters
+    ----------
+    members, links, gated, n, atoms, slots, row, x, gate, tau, work
+        See `choose_`; room for one more atom is given.
+    rotation : float32[128, d] or float32[0, d]
+
+    Returns
+    -------
+    score, slot
+        The score behind the decision, and the slot: ``slots`` for a new atom.
+    """
+    score, slot = choose_(members, links, gated, n, atoms, slots, row, x, gate, tau, work)
+    if slot < 0:
+        slot = slots
+        for item in range(4):
+            atoms.links[slot, item] = 0
+    join_(members, links, row, atoms, slot, rotation)
+    gated[row] = 1
+    return score, slot
+
+
+@kernel(
     f"int64({CODES}, int32[:, ::1], uint8[::1], int64, {ATOMS}, int64, float32[:, ::1], "
     "int64[::1], int64, float64, int64[::1], float64[::1], int64[::1])"
 )
@@ -250,14 +291,10 @@ def assign_rows_(
     for k in range(rows.shape[0]):
         row = rows[k]
         load_row_(members, row, x)
-        score, slot = choose_(members, links, gated, n, atoms, slots, row, x, gate, tau, work)
-        if slot < 0:
-            slot = slots
-            slots += 1
-            for item in range(4):
-                a_links[slot, item] = 0
-        join_(members, links, row, atoms, slot, rotation)
-        gated[row] = 1
+        score, slot = place_(
+            members, links, gated, n, atoms, slots, rotation, row, x, gate, tau, work
+        )
+        slots = max(slots, slot + 1)
         n = max(n, row + 1)
         out[k] = slot
         scores[k] = score

@@ -57,6 +57,8 @@ class Arena:
         What is subtracted from raw vectors before they are normalised.
     table : CodeTable
         Vectors and codes in the gate's space.
+    arrays_beside : tuple of ndarray
+        The other columns at full capacity, as kernels take them.
     """
 
     cascade_rows = 2048
@@ -174,11 +176,13 @@ class Arena:
 
     def grow(self, capacity: int) -> None:
         """Make room for so many rows."""
-        self._arrays: tuple[npt.NDArray[Any], ...] = ()  # views must go before a mapping moves
+        self.arrays_beside: tuple[
+            npt.NDArray[Any], ...
+        ] = ()  # views must go before a mapping moves
         self.table.grow(capacity)
         for column in self._columns.values():
             column.grow(self.table.capacity)
-        self._arrays = tuple(column.array for column in self._columns.values())
+        self.arrays_beside = tuple(column.array for column in self._columns.values())
 
     def append(self, vector: F32 | None, *, pk: int, tokens: int, micros: int, session: int) -> int:
         """Add one chunk.
@@ -200,24 +204,42 @@ class Arena:
         InvalidInputError
             If the vector has another shape or values that are not finite.
         """
+        row, given, centre, values = self.begin(vector, pk, tokens, micros, session)
+        if row < FEW_ROWS and self.few:
+            self._append_small(row, given, centre, values)
+        elif not kernels.append.append_row_(
+            *self.table.columns, self.table.rotation, *self.arrays_beside, row, given, centre,
+            values,
+        ):  # fmt: skip
+            self.refuse_infinite(given)
+        self.finish(row, session)
+        return row
+
+    def begin(
+        self, vector: F32 | None, pk: int, tokens: int, micros: int, session: int
+    ) -> tuple[int, F32, F32, I64]:
+        """Room for a row, and what `rsm_fast.kernels.append.append_row_` takes for it.
+
+        Returns
+        -------
+        row, raw, centre, values
+            See there.
+        """
         row = self.n
         if row == self.table.capacity:
             self.grow(2 * row)
         given = self._shaped(self._zeros if vector is None else np.asarray(vector), rows=False)
         centre = self._no_centre if self.centre is None or vector is None else self.centre
         values = np.array((tokens, micros, pk, session, self._newest.get(session, -1)), np.int64)
-        if row < FEW_ROWS and self.few:
-            self._append_small(row, given, centre, values)
-        elif not kernels.append.append_row_(
-            *self.table.columns, self.table.rotation, *self._arrays, row, given, centre, values
-        ):
-            self._refuse_infinite(given)
+        return row, given, centre, values
+
+    def finish(self, row: int, session: int) -> None:
+        """Count a row that a kernel has written."""
         self._newest[session] = row
         self.n += 1
         self.living += 1
         if self.n >= self._learn_at:
             self._learn_rotation()
-        return row
 
     @property
     def few(self) -> bool:
@@ -227,11 +249,11 @@ class Arena:
     def _append_small(self, row: int, raw: F32, centre: F32, values: I64) -> None:
         """As `rsm_fast.kernels.append.append_row_`."""
         if not np.isfinite(raw).all():
-            self._refuse_infinite(raw)
+            self.refuse_infinite(raw)
         self.table.put(row, small.centred(raw, centre) if centre.size else raw)
         tokens, micros, pk, session, before = values.tolist()
         entries = (tokens, micros, -1, before, -1, 1, pk, session, -1, 0)
-        for column, value in zip(self._arrays, entries, strict=True):
+        for column, value in zip(self.arrays_beside, entries, strict=True):
             column[row] = value
         if before >= 0:
             self._columns["next"].array[before] = row
@@ -400,7 +422,7 @@ class Arena:
 
     def adopt(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Take over what `arrays` gave; every row is in no atom afterwards."""
-        self._arrays = ()
+        self.arrays_beside = ()
         self.n, self.living, self._learn_at = arrays["counts"].tolist()
         table = {
             name.removeprefix("table."): array
@@ -415,7 +437,7 @@ class Arena:
         self.atom[:] = -1
         self.links[:] = -1
         self.gated[:] = 0
-        self._arrays = tuple(column.array for column in self._columns.values())
+        self.arrays_beside = tuple(column.array for column in self._columns.values())
         rows = np.flatnonzero(self.alive)[::-1]
         sessions, last = np.unique(self.session[rows], return_index=True)
         self._newest = dict(zip(sessions.tolist(), rows[last].tolist(), strict=True))
@@ -458,7 +480,7 @@ class Arena:
 
     def close(self) -> None:
         """Let go of the memory and of the file of vectors."""
-        self._arrays = ()
+        self.arrays_beside = ()
         self.table.close()
         for column in self._columns.values():
             column.close()
@@ -475,7 +497,7 @@ class Arena:
         """float32, C-contiguous, finite and of the right shape, or an error that says so."""
         given = self._shaped(values, rows=rows)
         if not np.isfinite(given).all():
-            self._refuse_infinite(given)
+            self.refuse_infinite(given)
         return given
 
     def _shaped(self, values: npt.NDArray[Any], *, rows: bool) -> F32:
@@ -494,7 +516,8 @@ class Arena:
             return values
         return np.array(values, np.float32, order="C")
 
-    def _refuse_infinite(self, given: F32) -> NoReturn:
+    def refuse_infinite(self, given: F32) -> NoReturn:
+        """Say which row of raw vectors is not finite."""
         good = np.isfinite(given).reshape(-1, self.dim).all(axis=1)
         raise InvalidInputError(
             f"vectors: expected finite values, got NaN or infinity in row {int(good.argmin())}"

@@ -42,6 +42,8 @@ Gate = Literal["max-member", "nearest-mean", "centroid"]
 _GATES = {"max-member": MAX_MEMBER, "nearest-mean": NEAREST_MEAN, "centroid": CENTROID}
 _RESIDUAL = 2e-6  # gives first vectors to a chord of about 1e-5 at the gaps of real atoms
 _PASSES = 200
+_BLOCK = 2048  # rows gated at a time, between which the means may get their heads
+_ATOM = 2  # place of the atoms' numbers among `Arena.arrays_beside`
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +308,8 @@ class Clusterer:
         """
         arena = self.arena
         rotation = arena.table.rotation
-        if len(rotation) and self.means.rotation is not rotation:
+        turned = len(rotation) > 0 and self.slots >= arena.cascade_rows  # few need no heads
+        if turned and self.means.rotation is not rotation:
             self.atoms = None
             self.means.set_rotation(rotation, self.slots)
             self._gather()
@@ -340,6 +343,46 @@ class Clusterer:
         self._touch(slot)
 
     # -- changes ------------------------------------------------------------------------------
+
+    def add(
+        self, vector: F32, *, pk: int, tokens: int, micros: int, session: int
+    ) -> tuple[int, int]:
+        """`Arena.append` and `assign` in one compiled call, with the same outcome.
+
+        Parameters
+        ----------
+        vector, pk, tokens, micros, session
+            See `Arena.append`.
+
+        Returns
+        -------
+        row, atom : int
+        """
+        arena = self.arena
+        if self.tau is None or arena.few:
+            row = arena.append(vector, pk=pk, tokens=tokens, micros=micros, session=session)
+            return row, self.assign(row)
+        row, given, centre, values = arena.begin(vector, pk, tokens, micros, session)
+        before = self.slots
+        if before == self.means.capacity:
+            self._grow(2 * before)
+        self.settle()
+        assert self.atoms is not None
+        table = arena.table
+        slot = kernels.write.write_row_(
+            *table.columns, table.rotation, *arena.arrays_beside, row, given, centre, values,
+            *self.atoms, before, _GATES[self.gate], self.tau, self.work,
+        )  # fmt: skip
+        if slot < 0:
+            arena.refuse_infinite(given)
+        if slot == before:
+            self.slots += 1
+            self._name_slots(before)
+        atom = int(self._numbers.array[slot])
+        arena.arrays_beside[_ATOM][row] = atom
+        arena.finish(row, session)
+        self._touch(slot)
+        return row, atom
 
     def assign(self, row: int) -> int:
         """Gate a row and merge it into its atom.
@@ -395,13 +438,15 @@ class Clusterer:
         if self.slots + len(wanted) > self.means.capacity:
             self._grow(max(2 * self.means.capacity, self.slots + len(wanted)))
         before = self.slots
-        self._gate(wanted, out, scores)
+        for start in range(0, len(wanted), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            self._gate(wanted[part], out[part], scores[part])
         self._name_slots(before)
         arena = self.arena
         numbers = self._numbers.array[out]
         arena.atom[wanted] = numbers
-        for slot in out.tolist():
-            self._touch(slot)
+        self.stamps[out] = np.arange(self.changes + 1, self.changes + 1 + len(out))
+        self.changes += len(out)
         return numbers
 
     def _gate(self, rows: I64, slots: I64, scores: F64) -> None:

@@ -325,16 +325,24 @@ class NamespaceState:
     # -- changes (the caller writes them to the store) ----------------------------------------
 
     def append(
-        self, vector: F32 | None, content: RowContent, *, pk: int, session: str | None
+        self,
+        vector: F32 | None,
+        content: RowContent,
+        *,
+        pk: int,
+        session: str | None,
+        gate: bool = False,
     ) -> int:
-        """Add a chunk's row, in no atom yet; None stands for the vector of an open chunk."""
-        row = self.arena.append(
-            vector,
-            pk=pk,
-            tokens=content.tokens,
-            micros=content.micros,
-            session=self.session_number(session),
-        )
+        """Add a chunk's row; None stands for the vector of an open chunk.
+
+        With ``gate`` its atom is decided in the same breath; else it is in none yet.
+        """
+        number, tokens, micros = self.session_number(session), content.tokens, content.micros
+        if gate:
+            assert self.clusterer is not None and vector is not None
+            row, _ = self.clusterer.add(vector, pk=pk, tokens=tokens, micros=micros, session=number)
+        else:
+            row = self.arena.append(vector, pk=pk, tokens=tokens, micros=micros, session=number)
         self.lexical.append(row, content.terms)
         self._hashes.append(content.text_hash)
         self._steps.append(-1 if content.step is None else content.step)

@@ -287,8 +287,12 @@ class WritePath:
         """
         writer, ns, state = transaction.writer, transaction.ns, transaction.state
         new_pk = itertools.count(writer.next_chunk_pk(ns))
-        rows = [self._row_for(state, draft, draft.pk or next(new_pk)) for draft in drafts]
-        if state.clusterer is not None:
+        alone = len(drafts) == 1 and state.clusterer is not None
+        alone = alone and drafts[0].complete and not drafts[0].pk  # one row, written as a whole
+        rows = [
+            self._row_for(state, draft, draft.pk or next(new_pk), gate=alone) for draft in drafts
+        ]
+        if state.clusterer is not None and not alone:
             # Gated in the order in which they became complete, as one by one.
             complete = sorted(
                 (draft.parts[-1].index, place, rows[place])
@@ -313,7 +317,7 @@ class WritePath:
         else:
             self._calibrate_if_ready(transaction)
 
-    def _row_for(self, state: NamespaceState, draft: Draft, pk: int) -> int:
+    def _row_for(self, state: NamespaceState, draft: Draft, pk: int, *, gate: bool) -> int:
         first = draft.parts[0].turn
         content = RowContent(
             tokens=draft.tokens,
@@ -328,7 +332,7 @@ class WritePath:
             assert row is not None
             state.replace(row, draft.vector, content)
             return row
-        return state.append(draft.vector, content, pk=pk, session=first.session)
+        return state.append(draft.vector, content, pk=pk, session=first.session, gate=gate)
 
     def flush(self) -> None:
         """Embed and gate every unfinished chunk."""

@@ -117,7 +117,7 @@ def copied(x):
 
 
 def appended(raw, mean):
-    """Twin of `append.append_row_`: the vector that the arena holds afterwards."""
+    """Twin of `append.append_row_`, and of it in `write.write_row_`: what the arena holds then."""
     return np.asarray(raw, np.float32) if mean is None else centred([raw], mean)[0]
 
 
@@ -135,8 +135,8 @@ def subspace_scores(bases, x):
 class Atoms:
     """Plain lists and a matrix of means; decides and merges by the definition.
 
-    Twin of `gate.best_member_`, `gate.member_above`, `gate.choose_`, `gate.assign_rows_`,
-    `atoms.join_`, `atoms.attach_`, `atoms.rebuild_atom_`,
+    Twin of `gate.best_member_`, `gate.member_above`, `gate.choose_`, `gate.place_`,
+    `gate.assign_rows_`, `atoms.join_`, `atoms.attach_`, `atoms.rebuild_atom_`,
     `atoms.rebuild_atoms_`, `atoms.chain_rows_` and `atoms.load_row_`.
     """
 

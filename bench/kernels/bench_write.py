@@ -22,8 +22,7 @@ ROUNDS = 200
 
 
 def add(clusterer: Clusterer, vector: np.ndarray) -> int:
-    arena = clusterer.arena
-    return clusterer.assign(arena.append(vector, pk=arena.n, tokens=9, micros=9, session=0))
+    return clusterer.add(vector, pk=clusterer.arena.n, tokens=9, micros=9, session=0)[1]
 
 
 @pytest.mark.parametrize("gate", ["nearest-mean", "max-member"])

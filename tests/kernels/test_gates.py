@@ -32,12 +32,14 @@ def streamed(vectors, gate, tau, *, dtype="float32", many=False, rotate_at=None)
         )
         atoms = clusterer.assign_many(rows)
     else:
-        atoms = np.array(
-            [
-                clusterer.assign(arena.append(x, pk=i, tokens=1, micros=i, session=0))
-                for i, x in enumerate(vectors)
-            ]
-        )
+        found = []
+        for i, x in enumerate(vectors):  # a whole write in one call, or in two
+            facts = {"pk": i, "tokens": 1, "micros": i, "session": 0}
+            if i % 3:
+                found.append(clusterer.add(x, **facts)[1])
+            else:
+                found.append(clusterer.assign(arena.append(x, **facts)))
+        atoms = np.array(found)
     return atoms, arena, clusterer
 
 
