@@ -36,6 +36,26 @@ def bench_add(timed: Timer, size: int, gate: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [10_000, 100_000] + [200_000, 1_000_000] * FULL)
+def bench_longest_add(benchmark: Any, size: int) -> None:
+    """Adds to columns that are full, so that the first of them doubles every column."""
+    clusterer = clustered(size, "nearest-mean")
+    spent: list[float] = []
+
+    def timed_add(vector: np.ndarray) -> None:
+        start = time.thread_time()
+        add(clusterer, vector)
+        spent.append(time.thread_time() - start)
+
+    feed = itertools.cycle(real()[1])
+    benchmark.extra_info.update(
+        operation="add, nearest-mean", size=size, who="rsm_fast", table="longest", reads=spent
+    )
+    benchmark.pedantic(lambda: timed_add(next(feed)), rounds=ROUNDS, iterations=1)
+    longest = max(spent) / float(np.median(spent))
+    benchmark.extra_info["longest / median"] = f"{longest:.1f}"
+
+
 @pytest.mark.parametrize("size", SIZES)
 def bench_append_alone(timed: Timer, size: int) -> None:
     """What an add costs beyond gate and merge."""

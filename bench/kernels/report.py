@@ -136,6 +136,7 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         "growth": _growth(rows),
         "crossover": _plain(rows, "cross-over"),
         "writes": _plain(rows, "writes"),
+        "longest": _plain(rows, "longest", ("longest / median",)),
         "atoms": _plain(rows, "atoms", ("atoms",)),
         "bulk": _bulk(rows),
         "bases": _versus(rows, "bases"),
