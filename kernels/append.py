@@ -18,6 +18,14 @@ COLUMNS = (
 """The columns of an arena beside its table, spelled out in a signature."""
 
 
+@kernel("boolean(float32[::1])", fastmath=("reassoc",))
+def _finite(x: F32) -> bool:
+    total = np.float32(0.0)
+    for j in range(x.shape[0]):
+        total += x[j] * np.float32(0.0)  # NaN for NaN and infinities
+    return total == np.float32(0.0)  # type: ignore[no-any-return]
+
+
 @kernel(
     f"int64({CODES}, float32[:, ::1], {COLUMNS}, int64, float32[::1], float32[::1], int64[::1])"
 )
@@ -55,10 +63,7 @@ def append_row_(
     else:
         for j in range(raw.shape[0]):
             x[j] = raw[j]
-    total = np.float32(0.0)
-    for j in range(raw.shape[0]):
-        total += raw[j] * np.float32(0.0)  # NaN for NaN and infinities
-    if total != np.float32(0.0):
+    if not _finite(raw):
         return 0
     encode_row_(vec, code, fit, head, head_fit, limits, row, x, rotation)
     tokens[row] = np.int32(values[0])

@@ -416,7 +416,7 @@ def chain_rows_(links: I32, first: Int, out: I32) -> Int:
     return count
 
 
-@kernel(types.void(CODES_TYPE, _links, ATOMS_TYPE, _i8, _rotation))
+@kernel(types.void(CODES_TYPE, _links, ATOMS_TYPE, _i8, _rotation), inner=False)
 def rebuild_atom_(members: Codes, links: I32, atoms: Atoms, slot: Int, rotation: F32) -> None:
     """Recompute sum, mean and basis of one atom from its chain.
 

@@ -110,10 +110,13 @@ class _Linked(CPUDispatcher):  # type: ignore[misc]
         What was declared; set by `kernel`.
     inlined : bool
         Whether callers hold a copy of the code after all.
+    inner : bool
+        Whether Python has no way in.
     """
 
     entry: Kernel
     inlined: bool
+    inner: bool
 
     def compile(self, sig: Any) -> Any:
         with global_compiler_lock:
@@ -125,7 +128,10 @@ class _Linked(CPUDispatcher):  # type: ignore[misc]
             return super().compile(sig)
 
     def add_overload(self, cres: Any) -> None:
-        super().add_overload(cres)
+        if self.inner:
+            self.overloads[tuple(cres.signature.args)] = cres
+        else:
+            super().add_overload(cres)
         if self.inlined:
             return
         declared = copy.copy(cres.fndesc)
@@ -134,6 +140,11 @@ class _Linked(CPUDispatcher):  # type: ignore[misc]
         add_symbol(declared.mangled_name, address)
         self.targetctx.remove_user_function(cres.entry_point)
         self.targetctx.insert_user_function(cres.entry_point, declared)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        if self.inner:  # there is nothing that could be run
+            raise TypeError(f"{self.entry.name} is called by kernels only")
+        return super()._compile_for_args(*args, **kws)
 
 
 def kernel(
@@ -262,6 +273,7 @@ def _compiled(function: Callable[..., Any], fastmath: set[str], inner: bool) -> 
         "no_cfunc_wrapper": True,
     }
     made = _Linked(function, targetoptions=options)
+    made.inner = inner
     folder = cache_folder()
     if folder is None:
         return made

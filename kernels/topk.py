@@ -41,7 +41,7 @@ _scores, _rows, _mask, _bounds = (
 )
 
 
-@kernel(_f8(CODES_TYPE, _i8, types.float32[::1]))
+@kernel(_f8(CODES_TYPE, _i8, types.float32[::1]), inner=False)
 def exact_dot(table: Codes, row: Int, x: F32) -> Real:
     """Dot product of a row with x: float64, added in index order.
 
@@ -69,7 +69,7 @@ def exact_dot(table: Codes, row: Int, x: F32) -> Real:
     return total
 
 
-@kernel(types.void(CODES_TYPE, _rows, _i8, types.float32[::1], _scores))
+@kernel(types.void(CODES_TYPE, _rows, _i8, types.float32[::1], _scores), inner=False)
 def exact_dots_(table: Codes, rows: I64, count: Int, x: F32, out: F64) -> None:
     """`exact_dot` of several rows, four at a time to hide the latency of their sums.
 

@@ -32,6 +32,7 @@ _RELEARN = 8  # the rotation is learned at `Arena.cascade_rows` and once more at
 _SAMPLE = 2048
 _PASSES = 4  # of orthogonal iteration; more do not make a scan faster
 _LEAST_ENERGY = 0.6  # share of the squared norms in the head, below which a head prunes nothing
+_F32 = np.dtype(np.float32)
 _KEPT_COLUMNS = ("tokens", "micros", "prev", "next", "alive", "pk", "session")
 
 
@@ -93,6 +94,7 @@ class Arena:
             "links": Column(np.int32, (2,)),
             "gated": Column(np.uint8),
         }
+        self._values: I64 = np.zeros(5, np.int64)
         self._zeros: F32 = np.zeros(dim, np.float32)
         self._no_centre: F32 = np.zeros(0, np.float32)
         self._newest: dict[int, int] = {}  # session: its last living row
@@ -230,7 +232,12 @@ class Arena:
             self.grow(2 * row)
         given = self._shaped(self._zeros if vector is None else np.asarray(vector), rows=False)
         centre = self._no_centre if self.centre is None or vector is None else self.centre
-        values = np.array((tokens, micros, pk, session, self._newest.get(session, -1)), np.int64)
+        values = self._values  # one by one: an array made of a tuple takes four times as long
+        values[0] = tokens
+        values[1] = micros
+        values[2] = pk
+        values[3] = session
+        values[4] = self._newest.get(session, -1)
         return row, given, centre, values
 
     def finish(self, row: int, session: int) -> None:
@@ -502,6 +509,9 @@ class Arena:
 
     def _shaped(self, values: npt.NDArray[Any], *, rows: bool) -> F32:
         shape = values.shape[1:] if rows else values.shape
+        if not rows and shape == self._zeros.shape and values.dtype is _F32:
+            if values.flags.carray:  # as they mostly come
+                return values
         if values.ndim != 1 + rows or shape != (self.dim,):
             wanted = f"(n, {self.dim})" if rows else f"({self.dim},)"
             raise InvalidInputError(

@@ -55,7 +55,8 @@ def everything(clusterer: Clusterer) -> list[bytes]:
     arena, slots = clusterer.arena, clusterer.slots
     assert clusterer.atoms is not None
     atoms = clusterer.atoms
-    columns = [arena.table.columns, clusterer.means.columns]
+    # the limit of the means covers every mean there ever was, or those of today
+    columns = [arena.table.columns, clusterer.means.columns[:-1]]
     return [
         arena.atom.tobytes(),
         *(getattr(arena, name).tobytes() for name in ("prev", "next", "micros", "tokens", "pk")),

@@ -75,6 +75,16 @@ def test_kernels_have_the_declared_specialisation_only() -> None:
         assert compiled[0].return_type == returned, name
 
 
+@pytest.mark.skipif(JIT_DISABLED, reason="plain functions can be called by anyone")
+def test_an_inner_kernel_refuses_python() -> None:
+    importlib.import_module("rsm_fast.kernels.gate")
+    function = REGISTRY["gate.choose_"].function
+    for _ in range(2):  # before it is compiled, and after
+        with pytest.raises(TypeError, match="called by kernels only"):
+            function(*[None] * 11)
+        REGISTRY["gate.choose_"].compile()
+
+
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="needs another user")
 def test_f02_read_only_site_packages_and_no_home() -> None:
     drop = "import os; os.setgid(65534); os.setuid(65534)\n"
