@@ -23,7 +23,7 @@ from rsm_fast.arena import Arena
 from rsm_fast.clustering import Clusterer
 from rsm_fast.index import top_members
 rng = np.random.default_rng(7)
-vectors = rng.standard_normal((60, 64)).astype(np.float32)
+vectors = rng.standard_normal((100, 64)).astype(np.float32)  # more than NumPy decides
 vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
 arena = Arena(64)
 clusterer = Clusterer(arena, gate="nearest-mean", tau=0.1, rank=2)
