@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -34,7 +35,7 @@ from rsm_fast.packing import (
     get_template,
 )
 from rsm_fast.tokens import as_token_counter
-from rsm_fast.types import Pack, Turn
+from rsm_fast.types import Turn
 
 COUNTER = as_token_counter()
 BUDGET = 4000
@@ -160,59 +161,57 @@ class _Read(Source):
 
 
 def stage_table(data: Path) -> Iterator[str]:
-    """Microseconds of whole packs in a namespace of all conversations, by stage."""
+    """CPU time of whole calls on a namespace of all conversations."""
+    questions = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.rsm"
-        questions = []
         with Memory.open(path, embedder=HashingEmbedder(384), synchronous="NORMAL") as memory:
             for reading in (read_realmem(data / "realmem"), read_locomo(data / "locomo")):
                 for stream in reading.streams:
                     memory.add_many(_apart(turn, stream.name) for turn in stream.turns)
-                    questions += list(dict.fromkeys(q.text for q in stream.questions))[:20]
-            chunks = memory.stats().chunks
-            for question in questions:
-                memory.pack(question, budget=BUDGET)
-            hot = {
-                fold: [
-                    min((memory.pack(q, budget=BUDGET, fold=fold) for _ in range(7)), key=_outside)
-                    for q in questions
-                ]
-                for fold in (True, False)
-            }
-        cold = []
-        for question in questions[::10]:
-            with Memory.open(path, embedder=HashingEmbedder(384)) as memory:
-                memory.search(question, k=1)  # loads the namespace, and keeps no text
-                cold.append(memory.pack(question, budget=BUDGET))
+                    questions += list(dict.fromkeys(q.text for q in stream.questions))[:5]
+        yield from call_table(path, questions)
+
+
+def call_table(path: Path, questions: list[str]) -> Iterator[str]:
+    """Medians over questions to a store."""
+    with Memory.open(path, embedder=HashingEmbedder(384)) as memory:
+        chunks = memory.stats().chunks
+        scoring = median(best_of(partial(memory.search, q, k=1)) for q in questions)
+        hot, packed = {}, {}
+        for fold in (True, False):
+            packs = [partial(memory.pack, q, budget=BUDGET, fold=fold) for q in questions]
+            packed[fold] = median(pack().stats.admitted for pack in packs)
+            hot[fold] = median(best_of(pack) for pack in packs)
+    cold = []
+    for question in questions[::5]:
+        with Memory.open(path, embedder=HashingEmbedder(384)) as memory:
+            memory.search(question, k=1)  # loads the namespace, and keeps no text
+            cold.append(best_of(partial(memory.pack, question, budget=BUDGET), 1))
     yield (
         f"| {len(questions)} questions to {chunks:,} chunks, {BUDGET:,} tokens | chunks packed "
-        "| scoring | the rest | in all | the rest per chunk packed |"
+        "| microseconds | without `search` | of it per chunk |"
     )
-    yield "|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|"
     rows = (
-        ("texts read before", hot[True]),
-        ("the same, nothing folded", hot[False]),
-        ("texts never read", cold),
+        ("`search` for one hit: scoring", 0.0, scoring),
+        ("`pack`, texts read before", packed[True], hot[True]),
+        ("`pack`, nothing folded", packed[False], hot[False]),
+        ("`pack`, texts never read", packed[True], median(cold)),
     )
-    for name, packs in rows:
-        stats = [pack.stats for pack in packs]
-        admitted = median(s.admitted for s in stats)
-        score, rest = median(s.score_us for s in stats), median(s.pack_us for s in stats)
-        yield (
-            f"| {name} | {admitted:.0f} | {score:,.0f} | {rest:,.0f} "
-            f"| {median(map(_outside, packs)):,.0f} "
-            f"| {median(s.pack_us / s.admitted for s in stats):.1f} |"
-        )
+    for name, number, seconds in rows:
+        cells = [f"{1e6 * seconds:,.0f}"]
+        if number:
+            rest = 1e6 * (seconds - scoring)
+            cells = [f"{number:.0f}", *cells, f"{rest:,.0f}", f"{rest / number:.1f}"]
+        else:
+            cells = ["", *cells, "", ""]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def _apart(turn: Turn, stream: str) -> Turn:
     """A turn that may share a namespace with other streams."""
     return replace(turn, id=f"{stream}/{turn.id}", session=f"{stream}/{turn.session}")
-
-
-def _outside(pack: Pack) -> float:
-    """Microseconds of a pack without the embedder."""
-    return pack.stats.total_us - pack.stats.embed_us
 
 
 TABLES = {"saving": saving_table, "frame": frame_table, "time": time_table}
