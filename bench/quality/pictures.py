@@ -25,7 +25,18 @@ _SHOWN = (
     "streaming-proto-n5",
     "recent-n1",
 )
-_COLOURS = {"hybrid": "#d62728"}
+_COLOURS = (
+    "#d62728",  # the default, alone in red
+    *("#1f77b4", "#ff7f0e", "#2ca02c", "#98df8a"),  # ranked without clusters
+    *("#000000", "#9467bd", "#c5b0d5", "#8c564b", "#e377c2", "#17becf"),  # clustered, dashed
+    "#7f7f7f",
+)
+_CLUSTERED = _SHOWN[5:-1]
+_TITLES = {
+    "realmem": "RealMem (sess + cov) / 2",
+    "locomo": "LoCoMo evidence",
+    "A spread": "AMA, spread questions",
+}
 
 
 def draw_all(results: Results, folder: Path) -> list[Path]:
@@ -76,16 +87,15 @@ def _pareto(results: Results, figure: Any) -> None:
                     yerr=spread,
                     marker="o",
                     markersize=3,
-                    linewidth=1,
                     capsize=2,
                     label=system,
                     **_style(system),
                 )
-        axes.set_title({"realmem": "RealMem (sess + cov) / 2"}.get(headline, headline))
+        axes.set_title(_TITLES[headline])
         axes.set_xlabel("tokens used")
         axes.set_ylabel("recall, %")
         axes.grid(alpha=0.3)
-    _legend(figure.axes[-1])
+    _legend(figure)
 
 
 def _categories(results: Results, figure: Any) -> None:
@@ -101,14 +111,13 @@ def _categories(results: Results, figure: Any) -> None:
                 values,
                 marker="o",
                 markersize=3,
-                linewidth=1,
                 label=system,
                 **_style(system),
             )
         axes.set_title(f"LoCoMo, {kind}")
         axes.set_ylabel("evidence, %")
         axes.grid(alpha=0.3)
-    _legend(figure.axes[0])
+    _legend(figure)
 
 
 def _groups(results: Results, figure: Any) -> None:
@@ -121,18 +130,18 @@ def _groups(results: Results, figure: Any) -> None:
                 continue
             chunks, groups, shares = zip(*trace, strict=True)
             first = unit is next(u for u in results.units[system] if u["dataset"] == "realmem")
-            style = {"label": system if first else None, "linewidth": 0.8, **_style(system)}
-            if "color" not in style:
-                style["color"] = f"C{_SHOWN.index(system) % 10}"
+            style = {"label": system if first else None, **_style(system)}
             left.plot(chunks, groups, **style)
             right.plot(chunks, [100 * share for share in shares], **style)
     left.set_yscale("log")
+    left.yaxis.set_major_formatter("{x:g}")
+    left.yaxis.set_minor_formatter("")
     left.set_ylabel("groups")
     right.set_ylabel("share of the largest group, %")
     for axes in (left, right):
         axes.set_xlabel("chunks")
         axes.grid(alpha=0.3)
-    _legend(left)
+    _legend(figure)
 
 
 _PICTURES: dict[str, Callable[[Results, Any], None]] = {
@@ -150,13 +159,19 @@ def _present(results: Results) -> list[str]:
     ]
 
 
-def _legend(axes: Any) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=6)
+def _legend(figure: Any) -> None:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=7)
 
 
 def _style(system: str) -> dict[str, Any]:
-    return {"color": _COLOURS[system], "zorder": 5} if system in _COLOURS else {}
+    style = {
+        "color": _COLOURS[_SHOWN.index(system)],
+        "linestyle": "--" if system in _CLUSTERED else "-",
+        "linewidth": 1,
+    }
+    return {**style, "linewidth": 2, "zorder": 5} if system == _SHOWN[0] else style
 
 
 def _in_category(kind: str) -> Callable[[Row], bool]:
