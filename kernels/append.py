@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, kernel
 from rsm_fast.kernels.quantize import centre_row_, encode_row_
-from rsm_fast.kernels.rows import CODES, MATE, SLOT
+from rsm_fast.kernels.rows import CODES, MATE, ROTATION, SLOT
 
 __all__ = ["COLUMNS", "append_row_"]
 
@@ -26,11 +28,9 @@ def _finite(x: F32) -> bool:
     return total == np.float32(0.0)  # type: ignore[no-any-return]
 
 
-@kernel(
-    f"int64({CODES}, float32[:, ::1], {COLUMNS}, int64, float32[::1], float32[::1], int64[::1])"
-)
+@kernel(f"int64({CODES}, {ROTATION}, {COLUMNS}, int64, float32[::1], float32[::1], int64[::1])")
 def append_row_(
-    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, rotation: F32,
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, rotation: Any,
     tokens: I32, micros: I64, atom: I32, prev: I32, following: I32,
     alive: U8, pk: I64, session: I32, links: I32, gated: U8,
     row: Int, raw: F32, centre: F32, values: I64,

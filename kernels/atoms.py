@@ -9,6 +9,7 @@ value decomposition, 2006) and is made exact, when asked for, by warm orthogonal
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -23,6 +24,7 @@ from rsm_fast.kernels.rows import (
     FIRST,
     LAST,
     MATE,
+    ROTATION,
     SCALE,
     SLOT,
     STALE,
@@ -59,7 +61,7 @@ ATOMS_TYPE = types.NamedTuple(
     Atoms,
 )
 _i8, _x, _links = types.int64, types.float32[::1], types.int32[:, ::1]
-_rotation = types.float32[:, ::1]
+_rotation = types.int16[:, ::1]
 _small = types.float64[:, ::1]
 
 
@@ -417,7 +419,7 @@ def chain_rows_(links: I32, first: Int, out: I32) -> Int:
 
 
 @kernel(types.void(CODES_TYPE, _links, ATOMS_TYPE, _i8, _rotation), inner=False)
-def rebuild_atom_(members: Codes, links: I32, atoms: Atoms, slot: Int, rotation: F32) -> None:
+def rebuild_atom_(members: Codes, links: I32, atoms: Atoms, slot: Int, rotation: Any) -> None:
     """Recompute sum, mean and basis of one atom from its chain.
 
     Parameters
@@ -428,7 +430,7 @@ def rebuild_atom_(members: Codes, links: I32, atoms: Atoms, slot: Int, rotation:
     atoms : Atoms
         Count, first and last row are given; the rest is written.
     slot : int
-    rotation : float32[128, d] or float32[0, d]
+    rotation : int16[256, d] or int16[0, d]
     """
     x = np.empty(members.code.shape[1], np.float32)
     total = atoms.total[slot]
@@ -455,7 +457,7 @@ def _add_(total: F64, x: F32) -> None:
 
 
 @kernel(types.void(ATOMS_TYPE, _i8, _rotation, _x))
-def _finish_(atoms: Atoms, slot: Int, rotation: F32, mean: F32) -> None:
+def _finish_(atoms: Atoms, slot: Int, rotation: Any, mean: F32) -> None:
     """Mean, its codes and the flags, once the sum is right; ``mean`` is scratch."""
     update_mean_(atoms.total[slot], mean)
     turned = rotation.shape[0] if atoms.head.shape[0] > 0 else 0  # few means have no heads
@@ -469,7 +471,7 @@ def _finish_(atoms: Atoms, slot: Int, rotation: F32, mean: F32) -> None:
 
 
 @kernel(types.void(CODES_TYPE, _links, _i8, ATOMS_TYPE, _i8, _rotation))
-def join_(members: Codes, links: I32, row: Int, atoms: Atoms, slot: Int, rotation: F32) -> None:
+def join_(members: Codes, links: I32, row: Int, atoms: Atoms, slot: Int, rotation: Any) -> None:
     """Put a member into an atom and bring its statistics up to date.
 
     Parameters
@@ -482,7 +484,7 @@ def join_(members: Codes, links: I32, row: Int, atoms: Atoms, slot: Int, rotatio
     atoms : Atoms
         Updated. A slot with a count of 0 starts a new atom.
     slot : int
-    rotation : float32[128, d] or float32[0, d]
+    rotation : int16[256, d] or int16[0, d]
     """
     chain = atoms.links[slot]
     links[row, SLOT] = slot
@@ -516,11 +518,11 @@ def join_(members: Codes, links: I32, row: Int, atoms: Atoms, slot: Int, rotatio
         rebuild_atom_(members, links, atoms, slot, rotation)
 
 
-@kernel(f"void({CODES}, int32[:, ::1], int64, {ATOMS}, int64, float32[:, ::1])")
+@kernel(f"void({CODES}, int32[:, ::1], int64, {ATOMS}, int64, {ROTATION})")
 def attach_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, links: I32, row: Int,
     a_vec: F32, a_code: I8, a_fit: F32, a_head: I8, a_head_fit: F32, a_limits: F64, total: F64,
-    a_links: I32, alive: U8, basis: F32, strength: F64, slot: Int, rotation: F32,
+    a_links: I32, alive: U8, basis: F32, strength: F64, slot: Int, rotation: Any,
 ) -> None:  # fmt: skip
     """`join_` with a decision that was made elsewhere.
 
@@ -534,7 +536,7 @@ def attach_(
         The atoms, see `Atoms`.
     slot : int
         Its atom; a count of 0 starts a new one.
-    rotation : float32[128, d] or float32[0, d]
+    rotation : int16[256, d] or int16[0, d]
     """
     members = Codes(vec, code, fit, head, head_fit, limits)
     atoms = Atoms(
@@ -543,11 +545,11 @@ def attach_(
     join_(members, links, row, atoms, slot, rotation)
 
 
-@kernel(f"void({CODES}, int32[:, ::1], int64, {ATOMS}, int64, float32[:, ::1])")
+@kernel(f"void({CODES}, int32[:, ::1], int64, {ATOMS}, int64, {ROTATION})")
 def rebuild_atoms_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, links: I32, n: Int,
     a_vec: F32, a_code: I8, a_fit: F32, a_head: I8, a_head_fit: F32, a_limits: F64, total: F64,
-    a_links: I32, alive: U8, basis: F32, strength: F64, slots: Int, rotation: F32,
+    a_links: I32, alive: U8, basis: F32, strength: F64, slots: Int, rotation: Any,
 ) -> None:  # fmt: skip
     """Make all atoms anew from the slots of the members.
 
@@ -561,7 +563,7 @@ def rebuild_atoms_(
         The atoms, see `Atoms`; all is written.
     slots : int
         Slots in use.
-    rotation : float32[128, d] or float32[0, d]
+    rotation : int16[256, d] or int16[0, d]
     """
     members = Codes(vec, code, fit, head, head_fit, limits)
     atoms = Atoms(

@@ -30,13 +30,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rsm_fast.kernels.jit import F32, I8, JIT_DISABLED, Int, kernel
-from rsm_fast.kernels.rows import HEAD
 
 __all__ = [
     "bounds4",
     "correction",
     "dot1",
-    "head_bounds4",
     "instruction_set",
     "project4",
 ]
@@ -48,7 +46,6 @@ _i32x4 = ir.VectorType(_i32, 4)
 
 _STEP = {"vnni512": 64, "vnni256": 32, "avx2": 16, "sdot": 16, "generic": 16}
 _LANES = {"vnni512": 16, "vnni256": 8, "avx2": 8, "sdot": 4, "generic": 4}
-_PREFETCH_BYTES = 3072  # 10 to 20 % on scans that come from DRAM; bench: head scan
 
 
 def _choose(features: frozenset[str]) -> str:
@@ -172,20 +169,6 @@ def _multiply_add(builder: Any, isa: str, total: Any, stored: Any, query: Any) -
     return builder.add(total, _halve(builder, products, step, lanes, builder.add))
 
 
-def _head_dots(builder: Any, isa: str, rows: list[Any], query: Any) -> list[Any]:
-    """`_loop_dots` for rows of `HEAD` bytes, without a loop."""
-    step = _STEP[isa]
-    code_kind = ir.VectorType(_i8, step)
-    sums = [ir.Constant(ir.VectorType(_i32, _LANES[isa]), None)] * len(rows)
-    for start in range(0, HEAD, step):
-        at = [ir.Constant(_i64, start)]
-        part = _load(builder, builder.gep(query, at), code_kind, 1)
-        for k, row in enumerate(rows):
-            stored = _load(builder, builder.gep(row, at), code_kind, 1)
-            sums[k] = _multiply_add(builder, isa, sums[k], stored, part)
-    return sums
-
-
 def _loop_dots(builder: Any, isa: str, rows: list[Any], query: Any, size: Any) -> list[Any]:
     """Vectors of partial sums of ``rows[k] . query``; size is a multiple of 64, above 0."""
     step = _STEP[isa]
@@ -235,54 +218,42 @@ class _Emitter:
         pointer = self.builder.bitcast(self.array(index).data, kind.as_pointer())
         return pointer if offset is None else self.builder.gep(pointer, [offset])
 
-    def rows(
-        self, index: int, row: Any, count: int, width: int | None = None
-    ) -> tuple[list[Any], Any]:
-        """Pointers to consecutive int8 rows of a matrix, and their length."""
-        length: Any = ir.Constant(_i64, width)
-        if width is None:
-            length = cgutils.unpack_tuple(self.builder, self.array(index).shape, 2)[1]
-        pointers = [self.pointer(index, _i8, self.builder.mul(row, length))]
+    def rows(self, index: int, row: Any, count: int, kind: Any = _i8) -> tuple[list[Any], Any]:
+        """Pointers to consecutive rows of a matrix, and their length."""
+        length = cgutils.unpack_tuple(self.builder, self.array(index).shape, 2)[1]
+        pointers = [self.pointer(index, kind, self.builder.mul(row, length))]
         for _ in range(count - 1):
             pointers.append(self.builder.gep(pointers[-1], [length]))
         return pointers, length
 
 
-def _emit_bounds(emitter: _Emitter, with_tail: bool) -> Any:
+def _emit_bounds(emitter: _Emitter) -> Any:
     b = emitter.builder
     row = emitter[1]
-    rows, width = emitter.rows(0, row, 4, HEAD if with_tail else None)
-    query = emitter.pointer(2, _i8)
-    if with_tail:
-        for line in range(0, 512, 64):
-            ahead = b.gep(rows[0], [ir.Constant(_i64, _PREFETCH_BYTES + line)])
-            numbers = [ir.Constant(_i32, value) for value in (0, 3, 1)]
-            _call(b, "llvm.prefetch.p0", ir.VoidType(), ahead, *numbers)
-        parts = _head_dots(b, emitter.isa, rows, query)
-    else:
-        parts = _loop_dots(b, emitter.isa, rows, query, width)
+    rows, width = emitter.rows(0, row, 4)
+    parts = _loop_dots(b, emitter.isa, rows, emitter.pointer(2, _i8), width)
     dots = _sums4(b, parts, _LANES[emitter.isa], b.add)
     dots = b.sitofp(b.sub(dots, _splat(b, emitter[3], _i32x4)), _f32x4)
-    per_block = 12 if with_tail else 8
-    start = b.mul(b.lshr(row, ir.Constant(_i64, 2)), ir.Constant(_i64, per_block))
+    start = b.mul(b.lshr(row, ir.Constant(_i64, 2)), ir.Constant(_i64, 8))
     fit = [
         _load(b, emitter.pointer(5, _f32, b.add(start, ir.Constant(_i64, 4 * k))), _f32x4, 4)
-        for k in range(per_block // 4)
+        for k in range(2)
     ]
     bound = b.fmul(dots, b.fmul(fit[0], _splat(b, emitter[4], _f32x4)))
     rest = b.fadd(b.fmul(fit[1], _splat(b, emitter[6], _f32x4)), _splat(b, emitter[7], _f32x4))
-    bound = b.fadd(bound, rest)
-    if with_tail:
-        bound = b.fadd(bound, b.fmul(fit[2], _splat(b, emitter[9], _f32x4)))
-    stored = b.store(bound, b.bitcast(emitter.pointer(8, _f32, row), _f32x4.as_pointer()))
-    stored.align = 4
-    maximum = cgutils.get_or_insert_function(
-        b.module, ir.FunctionType(_f32, [_f32x4]), "llvm.vector.reduce.fmax.v4f32"
-    )
+    return _store_bounds(emitter, b.fadd(bound, rest), emitter.pointer(8, _f32, row))
+
+
+def _store_bounds(emitter: _Emitter, bound: Any, target: Any) -> Any:
+    """Write a vector of bounds, and give the largest."""
+    b = emitter.builder
+    b.store(bound, b.bitcast(target, bound.type.as_pointer())).align = 4
+    name = f"llvm.vector.reduce.fmax.v{bound.type.count}f32"
+    maximum = cgutils.get_or_insert_function(b.module, ir.FunctionType(_f32, [bound.type]), name)
     return b.call(maximum, [bound], fastmath=("nnan", "nsz"))
 
 
-def _make_intrinsics() -> tuple[Any, Any, Any, Any, Any]:
+def _make_intrinsics() -> tuple[Any, Any, Any, Any]:
     @intrinsic
     def bias(typingctx):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -306,18 +277,10 @@ def _make_intrinsics() -> tuple[Any, Any, Any, Any, Any]:
     @intrinsic
     def bounds4(typingctx, code, row, query, correction, scale, fit, a, c, out):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            return _emit_bounds(_Emitter(context, builder, signature, arguments), False)
+            return _emit_bounds(_Emitter(context, builder, signature, arguments))
 
         f4 = types.float32
         return f4(code, types.intp, query, types.int32, f4, fit, f4, f4, out), generate
-
-    @intrinsic
-    def head_bounds4(typingctx, code, row, query, correction, scale, fit, a, c, out, t):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            return _emit_bounds(_Emitter(context, builder, signature, arguments), True)
-
-        f4 = types.float32
-        return f4(code, types.intp, query, types.int32, f4, fit, f4, f4, out, f4), generate
 
     @intrinsic
     def project4(typingctx, matrix, row, vector, out):  # type: ignore[no-untyped-def]
@@ -327,7 +290,7 @@ def _make_intrinsics() -> tuple[Any, Any, Any, Any, Any]:
 
         return types.void(matrix, types.intp, vector, out), generate
 
-    return bias, dot1, bounds4, head_bounds4, project4
+    return bias, dot1, bounds4, project4
 
 
 def _emit_project(emitter: _Emitter) -> None:
@@ -387,15 +350,6 @@ def _bounds4(
     return float(out[row : row + 4].max())
 
 
-def _head_bounds4(
-    code: I8, row: int, query: I8, correction: int, scale: float, fit: F32, a: float, c: float,
-    out: F32, t: float,
-) -> float:  # fmt: skip
-    _bounds4(code, row, query, correction, scale, fit, a, c, out)
-    out[row : row + 4] += fit[row // 4, 2] * np.float32(t)
-    return float(out[row : row + 4].max())
-
-
 def _project4(matrix: F32, row: int, vector: F32, out: F32) -> None:
     out[row : row + 4] = matrix[row : row + 4] @ vector
 
@@ -405,11 +359,9 @@ def _bias() -> int:
 
 
 if JIT_DISABLED:
-    bias, dot1, bounds4, head_bounds4, project4 = (
-        _bias, _dot1, _bounds4, _head_bounds4, _project4,
-    )  # fmt: skip
+    bias, dot1, bounds4, project4 = _bias, _dot1, _bounds4, _project4
 else:
-    bias, dot1, bounds4, head_bounds4, project4 = _make_intrinsics()
+    bias, dot1, bounds4, project4 = _make_intrinsics()
 
 
 @kernel("int32(int8[::1])")

@@ -8,6 +8,8 @@ nearest mean, if that cosine reaches tau. Equal scores go to the atom of lowest 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import types
 
@@ -21,14 +23,25 @@ from rsm_fast.kernels.rows import (
     CODES_TYPE,
     ERROR,
     FIRST,
+    HEAD,
     MATE,
     QUERY_TYPE,
+    ROTATION,
     SCALE,
     SLOT,
+    TURNED,
     Codes,
     Query,
 )
-from rsm_fast.kernels.topk import collect_, exact_dot, float32_below, scan_, search_
+from rsm_fast.kernels.topk import (
+    BUFFER,
+    NECK_ROWS,
+    collect_,
+    exact_dot,
+    float32_below,
+    scan_,
+    search_,
+)
 
 __all__ = [
     "CENTROID",
@@ -40,7 +53,6 @@ __all__ = [
     "place_",
 ]
 
-_BUFFER = 256
 
 _f8, _i8 = types.float64, types.int64
 _links, _mask = types.int32[:, ::1], types.uint8[::1]
@@ -74,23 +86,22 @@ def best_member_(
     score, slot
         ``(-inf, -1)`` if there is none.
     """
-    bounds = np.empty(stop + 3, np.float32)
-    peaks = np.empty(stop // 4 + 1, np.float32)
-    heap = np.empty(1, np.float32)
-    heap_rows = np.empty(1, np.int64)
-    buffer = np.empty(_BUFFER, np.int64)
-    uppers = np.empty(_BUFFER, np.float32)
+    bounds = np.empty(stop + 16, np.float32)
+    peaks = np.empty(stop // 16 + 1, np.float32)
+    buffer = np.empty(BUFFER, np.int64)
+    uppers = np.empty(BUFFER, np.float32)
     best, winner = -np.inf, np.int64(-1)
+    one = np.int64(1)  # a literal would make a specialisation of its own, as would -1
     wanted = floor
-    scan_(table, query, stop, mask, float32_below(wanted), bounds, peaks, heap, heap_rows)
+    scan_(table, query, stop, bounds, peaks)
     start = np.int64(-1)  # a literal would make a specialisation of its own
     while start < stop:
         start, count = collect_(
-            table, query, start, stop, mask, float32_below(wanted),
-            bounds, peaks, heap, heap_rows, buffer, uppers, work,
+            table, query, start, stop, mask, float32_below(wanted), one,
+            bounds, peaks, buffer, uppers, work,
         )  # fmt: skip
         for c in range(count):
-            if np.float64(uppers[c]) < max(wanted, np.float64(heap[0])):
+            if np.float64(uppers[c]) < wanted:
                 continue
             work[3] += 1
             score = exact_dot(table, buffer[c], query.exact)
@@ -144,12 +155,13 @@ def member_above(table: Codes, query: Query, links: I32, first: Int, tau: Real, 
 
 @kernel(
     _best(
-        CODES_TYPE, _links, _mask, _i8, ATOMS_TYPE, _i8, _i8, types.float32[::1], _i8, _f8, _i8[::1]
+        CODES_TYPE, _links, _mask, _i8, ATOMS_TYPE, _i8, types.int16[:, ::1], _i8,
+        types.float32[::1], _i8, _f8, _i8[::1],
     )
-)
+)  # fmt: skip
 def choose_(
     members: Codes, links: I32, gated: U8, n: Int, atoms: Atoms, slots: Int,
-    row: Int, x: F32, gate: Int, tau: Real, work: I64,
+    rotation: Any, row: Int, x: F32, gate: Int, tau: Real, work: I64,
 ) -> tuple[Real, Int]:  # fmt: skip
     """Decide where a member goes.
 
@@ -165,6 +177,7 @@ def choose_(
     atoms : Atoms
     slots : int
         Slots in use.
+    rotation : int16[256, d] or int16[0, d]
     row : int
         The member; its codes are in the table already, itself it is in no atom.
     x : float32[d]
@@ -181,15 +194,21 @@ def choose_(
         The best score seen (``-inf``: none that mattered), and the slot to join or -1.
     """
     means = Codes(atoms.vec, atoms.code, atoms.fit, atoms.head, atoms.head_fit, atoms.limits)
+    code = members.code[row]
+    scale = np.float64(members.fit[row >> 2, SCALE, row & 3])
+    error = np.float64(members.fit[row >> 2, ERROR, row & 3])
     scores = np.empty(1)
     rows = np.empty(1, np.int64)
     best, winner = -np.inf, np.int64(-1)
     floor = -np.inf
     if gate == MAX_MEMBER:
-        query = make_query(members, members, row, x)
+        count = np.int64(TURNED if n >= NECK_ROWS else HEAD)
+        query = make_query(members.limits, rotation, count, code, scale, error, x)
         best, winner = best_member_(members, query, n, gated, links, tau, work)
         floor = max(tau, best)
-    query = make_query(means, members, row, x)
+    count = np.int64(TURNED if slots >= NECK_ROWS else HEAD)
+    turned = rotation.shape[0] if means.head.shape[0] > 0 else 0  # few means have no heads
+    query = make_query(means.limits, rotation[:turned], count, code, scale, error, x)
     found = search_(means, query, slots, atoms.alive, floor, scores, rows, work)
     if found == 0:
         return best, winner
@@ -200,7 +219,7 @@ def choose_(
     if scores[0] >= tau:
         return scores[0], rows[0]
     if gate == NEAREST_MEAN:
-        query = make_query(members, members, row, x)
+        query = make_query(members.limits, rotation[:0], count, code, scale, error, x)
         first = np.int64(atoms.links[rows[0], FIRST])
         if member_above(members, query, links, first, tau, work) != 0:
             return scores[0], rows[0]
@@ -209,12 +228,12 @@ def choose_(
 
 @kernel(
     _best(
-        CODES_TYPE, _links, _mask, _i8, ATOMS_TYPE, _i8, types.float32[:, ::1], _i8,
+        CODES_TYPE, _links, _mask, _i8, ATOMS_TYPE, _i8, types.int16[:, ::1], _i8,
         types.float32[::1], _i8, _f8, _i8[::1],
     )
 )  # fmt: skip
 def place_(
-    members: Codes, links: I32, gated: U8, n: Int, atoms: Atoms, slots: Int, rotation: F32,
+    members: Codes, links: I32, gated: U8, n: Int, atoms: Atoms, slots: Int, rotation: Any,
     row: Int, x: F32, gate: Int, tau: Real, work: I64,
 ) -> tuple[Real, Int]:  # fmt: skip
     """`choose_` an atom for a member and merge it there, or into a new one.
@@ -223,14 +242,14 @@ def place_(
     ----------
     members, links, gated, n, atoms, slots, row, x, gate, tau, work
         See `choose_`; room for one more atom is given.
-    rotation : float32[128, d] or float32[0, d]
+    rotation : int16[256, d] or int16[0, d]
 
     Returns
     -------
     score, slot
         The score behind the decision, and the slot: ``slots`` for a new atom.
     """
-    score, slot = choose_(members, links, gated, n, atoms, slots, row, x, gate, tau, work)
+    score, slot = choose_(members, links, gated, n, atoms, slots, rotation, row, x, gate, tau, work)
     if slot < 0:
         slot = slots
         for item in range(4):
@@ -241,13 +260,13 @@ def place_(
 
 
 @kernel(
-    f"int64({CODES}, int32[:, ::1], uint8[::1], int64, {ATOMS}, int64, float32[:, ::1], "
+    f"int64({CODES}, int32[:, ::1], uint8[::1], int64, {ATOMS}, int64, {ROTATION}, "
     "int64[::1], int64, float64, int64[::1], float64[::1], int64[::1])"
 )
 def assign_rows_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, links: I32, gated: U8,
     n: Int, a_vec: F32, a_code: I8, a_fit: F32, a_head: I8, a_head_fit: F32, a_limits: F64,
-    total: F64, a_links: I32, alive: U8, basis: F32, strength: F64, slots: Int, rotation: F32,
+    total: F64, a_links: I32, alive: U8, basis: F32, strength: F64, slots: Int, rotation: Any,
     rows: I64, gate: Int, tau: Real, out: I64, scores: F64, work: I64,
 ) -> Int:  # fmt: skip
     """Gate members one after the other and merge each into its atom.
@@ -264,7 +283,7 @@ def assign_rows_(
         The atoms, see `rsm_fast.kernels.atoms.Atoms`; room for one more each is given.
     slots : int
         Slots in use.
-    rotation : float32[128, d] or float32[0, d]
+    rotation : int16[256, d] or int16[0, d]
     rows : int64[m]
         The members to gate, in no atom so far.
     gate, tau

@@ -35,13 +35,14 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaError
 from numba.core.registry import CPUDispatcher
 
-from rsm_fast.kernels.layout import F32, F64, I8, I32, I64, U8
+from rsm_fast.kernels.layout import F32, F64, I8, I16, I32, I64, U8
 
 __all__ = [
     "F32",
     "F64",
     "FAST",
     "I8",
+    "I16",
     "I32",
     "I64",
     "JIT_DISABLED",

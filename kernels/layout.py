@@ -3,6 +3,11 @@
 Nothing here needs Numba. A table (the members of a namespace, or the means of its atoms) is a
 tuple of arrays. Rows come in blocks of four: what belongs to a row besides its vector lies in
 ``fit`` arrays of shape (blocks, items, 4), so that one load serves four rows.
+
+Heads come in blocks of 64 rows and 8192 bytes, two codes of 4 bits a byte. The first half
+of a block holds the heads, the second the necks, which only some rows are asked for. Within
+16 rows, groups of 4 bytes of each row lie side by side, so that one instruction multiplies
+the same coordinates of all of them.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "BLOCK",
     "CENTROID",
     "COUNT",
     "ERROR",
@@ -21,6 +27,16 @@ __all__ = [
     "FEW_ROWS",
     "FIRST",
     "HEAD",
+    "HEAD_BYTES",
+    "HEAD_FITS",
+    "LAYOUT",
+    "NECK",
+    "NECK_ERROR",
+    "NECK_SCALE",
+    "NECK_TAIL",
+    "TURNED",
+    "UNIT",
+    "I16",
     "HEAD_ERROR",
     "HEAD_SCALE",
     "I8",
@@ -46,6 +62,7 @@ __all__ = [
 F32: TypeAlias = npt.NDArray[np.float32]
 F64: TypeAlias = npt.NDArray[np.float64]
 I8: TypeAlias = npt.NDArray[np.int8]
+I16: TypeAlias = npt.NDArray[np.int16]
 I32: TypeAlias = npt.NDArray[np.int32]
 I64: TypeAlias = npt.NDArray[np.int64]
 U8: TypeAlias = npt.NDArray[np.uint8]
@@ -56,14 +73,29 @@ FEW_ROWS = 64
 HEAD = 128
 """Coordinates of a rotated vector that the first scan reads."""
 
+TURNED = 256
+"""Coordinates of a rotated vector that are kept: those of the head, then those of the neck."""
+
+BLOCK, HEAD_BYTES, NECK, HEAD_FITS = 64, 8192, 4096, 6
+"""Rows in a block of heads, its bytes, where its necks begin, and its float32 items a row."""
+
+UNIT = 32767.0
+"""The value 1 in a rotation, which is kept in 16 bits."""
+
+LAYOUT = 2
+"""Of the columns; a snapshot of another one is not taken over."""
+
 SCALE, ERROR = 0, 1
 """Items of ``Codes.fit``: value of a code of 1; norm of ``vector - scale * code``, at least."""
 
 HEAD_SCALE, HEAD_ERROR, TAIL = 0, 1, 2
 """Items of ``Codes.head_fit``: the same for the rotated head; norm of what lies beyond it."""
 
+NECK_SCALE, NECK_ERROR, NECK_TAIL = 3, 4, 5
+"""The same for the neck, and the norm of what lies beyond that."""
+
 REACH, REACH_HEAD, ROTATION_ERROR, ROTATION_SKEW = 0, 1, 2, 3
-"""Items of ``Codes.limits``: largest norm of any row's codes, and of its head's; float32
+"""Items of ``Codes.limits``: largest norm of any row's codes, and of its head's and neck's;
 error of a projection and deviation from orthonormality, both for vectors of norm 1."""
 
 SLOT, MATE = 0, 1
@@ -89,10 +121,10 @@ class Codes(NamedTuple):
         The vectors divided by their scale and rounded, in [-127, 127].
     fit : float32[capacity / 4, 2, 4]
         Scale and error of each row, by blocks of four.
-    head : int8[capacity, 128] or int8[0, 0]
-        Codes of the first coordinates after rotation, where there is one.
-    head_fit : float32[capacity / 4, 3, 4]
-        Scale, error and tail of each row.
+    head : int8[capacity / 64, 8192] or int8[0, 8192]
+        4-bit codes of the first coordinates after rotation, where there is one.
+    head_fit : float32[capacity / 64, 6, 64]
+        Scale, error and tail of each row's head, then of its neck.
     limits : float64[4]
         Bounds over all rows, see `REACH`.
     """

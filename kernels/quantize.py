@@ -1,39 +1,38 @@
 """float32 rows to int8 codes, with error norms that make every later bound rigorous.
 
 A row m is kept as ``m = scale * code + r`` with the norm of r stored, rounded up. After an
-orthonormal projection R of 128 rows the *head* R m is kept the same way, and the norm of
-the rest of m, the *tail*. By Cauchy and Schwarz, for any x,
+orthonormal projection R the *head*, the first coordinates of R m, is kept with fewer bits, and
+the norm of the rest of m, the *tail*. By Cauchy and Schwarz, for any x,
 
     ``<x, m> <= s_x s_m <c_x, c_m> + |x| e_m + e_x |s_m c_m|``
     ``<x, m> <= <R x, R m> + tail_x tail_m + skew |x| |m|``
 
-where skew is the deviation of ``R R^T`` from the identity. The float32 rounding of R m is
-added to the head's error: each projection sums two lanes of d / 32 terms each.
+where skew is the deviation of ``R R^T`` from the identity. What rounding loses of R m is
+added to the head's error.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import types
 
-from rsm_fast.kernels.dot_int8 import correction, project4
+from rsm_fast.kernels.dot_int8 import correction
+from rsm_fast.kernels.heads import encode_head_, turn_
 from rsm_fast.kernels.jit import F32, F64, FAST, I8, Int, Real, kernel
 from rsm_fast.kernels.rows import (
     CODES,
-    CODES_TYPE,
     ERROR,
-    HEAD_ERROR,
-    HEAD_SCALE,
+    HEAD,
     QUERY_TYPE,
     REACH,
     REACH_HEAD,
-    ROTATION_ERROR,
+    ROTATION,
     ROTATION_SKEW,
     SCALE,
-    TAIL,
-    Codes,
+    TURNED,
     Query,
 )
 
@@ -84,6 +83,24 @@ def copy_(x: F32, out: F32) -> None:
         out[j] = x[j]
 
 
+@kernel("float32(float32[::1])")
+def _largest(x: F32) -> Real:
+    """Largest absolute value, in 16 lanes: LLVM makes no vectors of one running maximum."""
+    lanes = np.zeros(16, np.float32)
+    full = x.shape[0] // 16 * 16
+    for start in range(0, full, 16):
+        part = x[start : start + 16]
+        for j in range(16):
+            value = abs(part[j])
+            lanes[j] = value if value > lanes[j] else lanes[j]
+    largest = np.float32(0.0)
+    for j in range(16):
+        largest = max(largest, lanes[j])
+    for j in range(full, x.shape[0]):
+        largest = max(largest, abs(x[j]))
+    return largest
+
+
 @kernel("UniTuple(float64, 2)(float32[::1], int8[::1])", fastmath=FAST)
 def quantize_row_(x: F32, code: I8) -> tuple[Real, Real]:
     """Write the codes of one vector.
@@ -100,9 +117,7 @@ def quantize_row_(x: F32, code: I8) -> tuple[Real, Real]:
     scale, error : float64
         Value of a code of 1 (a float32 number), and the norm of ``x - scale * code``.
     """
-    largest = np.float32(0.0)
-    for j in range(x.shape[0]):
-        largest = max(largest, abs(x[j]))
+    largest = _largest(x)
     if largest < np.float32(1e-30):  # zero or subnormal: all of it is error
         for j in range(x.shape[0]):
             code[j] = 0
@@ -133,10 +148,10 @@ def dequantize_row_(code: I8, scale: Real, out: F32) -> None:
         out[j] = scale * np.float32(code[j])
 
 
-@kernel(f"void({CODES}, int64, float32[::1], float32[:, ::1])")
+@kernel(f"void({CODES}, int64, float32[::1], {ROTATION})")
 def encode_row_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
-    row: Int, x: F32, rotation: F32,
+    row: Int, x: F32, rotation: Any,
 ) -> None:  # fmt: skip
     """Write one row of a table: vector, codes, head and bounds.
 
@@ -147,7 +162,7 @@ def encode_row_(
     row : int
     x : float32[d]
         The vector, padded. Where ``vec`` has no rows it is replaced by its dequantised codes.
-    rotation : float32[128, d] or float32[0, d]
+    rotation : int16[256, d] or int16[0, d]
         Orthonormal rows; none: the table has no heads.
     """
     block, lane = row >> 2, row & 3
@@ -164,24 +179,16 @@ def encode_row_(
     limits[REACH] = max(limits[REACH], (norm + error) * _UP)
     if rotation.shape[0] == 0:
         return
-    projected = np.empty(rotation.shape[0], np.float32)
-    for k in range(0, rotation.shape[0], 4):
-        project4(rotation, k, x, projected)
-    scale, error = quantize_row_(projected, head[row])
-    found = squared_norm(projected)
-    slack = limits[ROTATION_ERROR]
-    error += slack * norm
-    tail = max(0.0, squared - found) + (limits[ROTATION_SKEW] + 2.2 * slack) * squared
-    head_fit[block, HEAD_SCALE, lane] = np.float32(scale)
-    head_fit[block, HEAD_ERROR, lane] = np.float32(error * _UP)
-    head_fit[block, TAIL, lane] = np.float32(math.sqrt(tail) * _UP)
-    limits[REACH_HEAD] = max(limits[REACH_HEAD], (math.sqrt(found) + error) * _UP)
+    turned = np.empty(TURNED, np.float32)
+    count = np.int64(TURNED)  # a literal would make a specialisation of its own
+    slack = turn_(rotation, limits, count, x, norm, turned)
+    encode_head_(head, head_fit, limits, row, turned, squared, slack)
 
 
-@kernel(f"void({CODES}, int64, int64, float32[:, ::1], float32[:, ::1])")
+@kernel(f"void({CODES}, int64, int64, float32[:, ::1], {ROTATION})")
 def encode_rows_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
-    start: Int, stop: Int, source: F32, rotation: F32,
+    start: Int, stop: Int, source: F32, rotation: Any,
 ) -> None:  # fmt: skip
     """`encode_row_` for the rows from ``start`` to before ``stop``.
 
@@ -193,7 +200,7 @@ def encode_rows_(
         Rows to write.
     source : float32[stop - start, d] or float32[0, d]
         Their vectors; none: what the table holds already, as after a new rotation.
-    rotation : float32[128, d] or float32[0, d]
+    rotation : int16[256, d] or int16[0, d]
     """
     x = np.empty(code.shape[1], np.float32)
     for row in range(start, stop):
@@ -206,63 +213,92 @@ def encode_rows_(
         encode_row_(vec, code, fit, head, head_fit, limits, row, x, rotation)
 
 
-@kernel(QUERY_TYPE(CODES_TYPE, CODES_TYPE, types.int64, types.float32[::1]), inner=False)
-def make_query(table: Codes, source: Codes, row: Int, exact: F32) -> Query:
+@kernel(
+    QUERY_TYPE(
+        types.float64[::1], types.int16[:, ::1], types.int64, types.int8[::1], types.float64,
+        types.float64, types.float32[::1],
+    ),
+    inner=False,
+)  # fmt: skip
+def make_query(
+    limits: F64, rotation: Any, count: Int, code: I8, scale: Real, error: Real, exact: F32
+) -> Query:
     """Prepare a coded vector for a scan.
 
     Parameters
     ----------
-    table : Codes
-        What will be scanned; its limits enter the bounds.
-    source : Codes
-        Table that holds the query's codes; ``table`` itself for a stored row.
-    row : int
-        The query's row in ``source``.
+    limits : float64[4]
+        Of the table that will be scanned.
+    rotation : int16[256, d] or int16[0, d]
+        What the table's heads were made with.
+    count : int
+        Coordinates to rotate it to: 128 for the heads, 256 for the necks as well.
+    code : int8[d]
+        The vector's codes.
+    scale, error : float64
+        From `quantize_row_`.
     exact : float32[d]
-        The query's true values.
+        Its true values.
 
     Returns
     -------
     Query
     """
-    block, lane = row >> 2, row & 3
     norm = math.sqrt(squared_norm(exact) * _UP)
-    both = norm * table.limits[REACH]
-    code = source.code[row]
-    rest = np.float64(source.fit[block, ERROR, lane]) * table.limits[REACH] + _ROUNDING * both
-    head = code
-    head_scale = np.float32(0.0)
-    head_reach = head_rest = tail = 0.0
-    if source.head.shape[0] > 0:
-        head = source.head[row]
-        head_scale = source.head_fit[block, HEAD_SCALE, lane]
-        error = np.float64(source.head_fit[block, HEAD_ERROR, lane])
-        tail = np.float64(source.head_fit[block, TAIL, lane])
-        head_reach = np.float64(head_scale) * math.sqrt(_squared_codes(head)) + error
-        head_rest = error * table.limits[REACH_HEAD]
-        head_rest += (table.limits[ROTATION_SKEW] + _ROUNDING) * both
+    both = norm * limits[REACH]
+    rest = error * limits[REACH] + _ROUNDING * both
+    head = np.empty(TURNED if rotation.shape[0] > 0 else 0, np.int8)
+    head_scale = neck_scale = 0.0
+    head_less = neck_less = head_reach = head_rest = tail = neck_reach = neck_rest = neck_tail = 0.0
+    necks = np.int64(0)
+    if rotation.shape[0] > 0:
+        start, middle = np.int64(0), np.int64(HEAD)  # literals would make specialisations
+        turned = np.empty(TURNED, np.float32)
+        slack = turn_(rotation, limits, count, exact, norm, turned)
+        loose = (limits[ROTATION_SKEW] + 1e-6) * norm * norm + 2.2 * slack * norm + slack * slack
+        head_scale, lost = quantize_row_(turned[:HEAD], head[:HEAD])
+        inside = squared_norm(turned[:HEAD])
+        beyond = norm * norm - inside
+        head_less = 7.5 * _sum_of(head, start)
+        head_reach = math.sqrt(inside) + slack
+        head_rest = (lost + slack) * limits[REACH_HEAD]
+        head_rest += (limits[ROTATION_SKEW] + _ROUNDING) * both
+        tail = math.sqrt(max(0.0, beyond) + loose)
+        if count > HEAD:
+            necks = np.int64(1)
+            neck_scale, lost = quantize_row_(turned[HEAD:], head[HEAD:])
+            inside = squared_norm(turned[HEAD:])
+            neck_less = 7.5 * _sum_of(head, middle)
+            neck_reach = math.sqrt(inside) + slack
+            neck_rest = (lost + slack) * limits[REACH_HEAD] + 2.0 * _ROUNDING * both
+            neck_tail = math.sqrt(max(0.0, beyond - inside) + loose)
     return Query(
         exact,
         code,
         correction(code),
-        source.fit[block, SCALE, lane],
+        np.float32(scale),
         np.float32(norm * _UP),
         np.float32(rest * _UP + 1e-30),
         head,
-        correction(head),
-        head_scale,
+        np.float32(head_less),
+        np.float32(head_scale),
         np.float32(head_reach * _UP),
         np.float32(head_rest * _UP + 1e-30),
         np.float32(tail * _UP),
+        necks,
+        np.float32(neck_less),
+        np.float32(neck_scale),
+        np.float32(neck_reach * _UP),
+        np.float32(neck_rest * _UP + 1e-30),
+        np.float32(neck_tail * _UP),
     )
 
 
-@kernel("float64(int8[::1])")
-def _squared_codes(code: I8) -> Real:
+@kernel("float64(int8[::1], int64)")
+def _sum_of(code: I8, start: Int) -> Real:
     total = np.int64(0)
-    for j in range(code.shape[0]):
-        value = np.int64(code[j])
-        total += value * value
+    for j in range(HEAD):
+        total += np.int64(code[start + j])
     return np.float64(total)
 
 

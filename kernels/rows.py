@@ -12,14 +12,21 @@ from numba import types
 
 from rsm_fast.kernels.jit import F32, I8, Int, Real
 from rsm_fast.kernels.layout import (
+    BLOCK,
     COUNT,
     ERROR,
     FIRST,
     HEAD,
+    HEAD_BYTES,
     HEAD_ERROR,
+    HEAD_FITS,
     HEAD_SCALE,
     LAST,
     MATE,
+    NECK,
+    NECK_ERROR,
+    NECK_SCALE,
+    NECK_TAIL,
     REACH,
     REACH_HEAD,
     ROTATION_ERROR,
@@ -28,6 +35,7 @@ from rsm_fast.kernels.layout import (
     SLOT,
     STALE,
     TAIL,
+    TURNED,
     Codes,
 )
 
@@ -41,16 +49,25 @@ __all__ = [
     "CODES",
     "CODES_TYPE",
     "ERROR",
+    "BLOCK",
     "HEAD",
+    "HEAD_BYTES",
     "HEAD_ERROR",
+    "HEAD_FITS",
     "HEAD_SCALE",
+    "NECK",
+    "NECK_ERROR",
+    "NECK_SCALE",
+    "NECK_TAIL",
     "QUERY_TYPE",
     "REACH",
     "REACH_HEAD",
+    "ROTATION",
     "ROTATION_ERROR",
     "ROTATION_SKEW",
     "SCALE",
     "TAIL",
+    "TURNED",
     "Codes",
     "Query",
 ]
@@ -59,8 +76,9 @@ __all__ = [
 class Query(NamedTuple):
     """A vector on its way through a table, prepared once.
 
-    ``<query, row> <= dot * scale * row scale + reach * row error + rest`` (plus
-    ``tail * row tail`` for the head), and the same with the signs turned below.
+    ``<query, row> <= dot * scale * row scale + reach * row error + rest``, and the same with
+    the signs turned below. For the head ``tail * row tail`` is added; the neck's bound is the
+    head's with the tail's part replaced by that of the neck and of the tail beyond it.
     """
 
     exact: F32  # [d]
@@ -69,12 +87,18 @@ class Query(NamedTuple):
     scale: Real
     reach: Real
     rest: Real
-    head: I8  # [128] or [0]
-    head_correction: Int
+    head: I8  # [256], or [0] without a rotation
+    head_less: Real  # taken off a dot product, because codes 0 to 15 stand for -7.5 to 7.5
     head_scale: Real
     head_reach: Real
     head_rest: Real
     tail: Real
+    necks: Int  # 1 if the neck was prepared
+    neck_less: Real
+    neck_scale: Real
+    neck_reach: Real
+    neck_rest: Real
+    neck_tail: Real
 
 
 CODES = (
@@ -82,6 +106,9 @@ CODES = (
     "float64[::1]"
 )
 """`Codes` spelled out in a signature."""
+
+ROTATION = "int16[:, ::1]"
+"""Orthonormal rows times 32767; none: the table has no heads."""
 
 _matrix = types.float32[:, ::1]
 _codes = types.int8[:, ::1]
@@ -92,7 +119,9 @@ CODES_TYPE = types.NamedTuple(
 QUERY_TYPE = types.NamedTuple(
     [types.float32[::1], types.int8[::1], types.int32]
     + [types.float32] * 3
-    + [types.int8[::1], types.int32]
-    + [types.float32] * 4,
+    + [types.int8[::1]]
+    + [types.float32] * 5
+    + [types.int64]
+    + [types.float32] * 5,
     Query,
 )

@@ -2,9 +2,10 @@
 
 A scan reads the head codes (where the table has them) and bounds every row from above.
 The rows of largest bounds are looked at first, by their full codes, which gives a good
-k-th best lower bound; then all others whose upper bound reaches it. What is left is
-rescored in float64 and index order, so the answer is that of the definition, with ties to
-the lowest row. Nothing depends on the order in which float32 sums are made.
+k-th best lower bound; then all others whose upper bound reaches it, by their necks and, if
+the bound still does, by their full codes. What is left is rescored in float64 and index
+order, so the answer is that of the definition, with ties to the lowest row. Nothing depends
+on the order in which float32 sums are made.
 """
 
 from __future__ import annotations
@@ -14,23 +15,50 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from rsm_fast.kernels.dot_int8 import bounds4, dot1, head_bounds4
-from rsm_fast.kernels.jit import F32, F64, I8, I64, U8, Int, Real, kernel
-from rsm_fast.kernels.quantize import encode_row_, make_query
+from rsm_fast.kernels.dot_int8 import bounds4, dot1
+from rsm_fast.kernels.heads import (
+    head_bounds16,
+    lowest_bit,
+    neck_bounds16,
+    prefetch_row,
+    reaching16,
+)
+from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, Real, kernel
+from rsm_fast.kernels.quantize import make_query, quantize_row_, squared_norm
 from rsm_fast.kernels.rows import (
     CODES,
     CODES_TYPE,
     ERROR,
     HEAD,
     QUERY_TYPE,
+    ROTATION,
     SCALE,
+    TURNED,
     Codes,
     Query,
 )
 
-__all__ = ["collect_", "exact_dot", "exact_dots_", "float32_below", "scan_", "search_", "topk_rows"]
+__all__ = [
+    "collect_",
+    "cut",
+    "exact_dot",
+    "exact_dots_",
+    "float32_below",
+    "scan_",
+    "search_",
+    "topk_rows",
+]
 
-_BUFFER = 1024  # candidates held at a time; a full buffer is rescored and emptied
+PICKED, BUFFER = 512, 1536
+"""Rows that are looked at more closely at a time; candidates that are held at a time. A full
+buffer is rescored and emptied."""
+
+_SEEDS = 4  # times k rows of large bounds are looked at first; bench: top 64
+_BINS = 512  # of the histogram that finds them
+_AHEAD = 8  # rows whose full codes are asked for before they are read
+
+NECK_ROWS = 30_000
+"""Rows from which on necks pay for one best row too: the full codes come from DRAM there."""
 
 _f8, _i8 = types.float64, types.int64
 _scores, _rows, _mask, _bounds = (
@@ -98,34 +126,8 @@ def exact_dots_(table: Codes, rows: I64, count: Int, x: F32, out: F64) -> None:
         out[k] = exact_dot(table, rows[k], x)
 
 
-@kernel(types.void(_bounds, _rows, types.float32, _i8))
-def _replace_smallest_(heap: F32, rows: I64, value: Real, row: Int) -> None:
-    """Put a value and its row in place of the root of a min-heap, and restore the heap."""
-    size = heap.shape[0]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
-            break
-        heap[at] = heap[child]
-        rows[at] = rows[child]
-        at = child
-    heap[at] = value
-    rows[at] = row
-
-
-@kernel(
-    types.void(CODES_TYPE, QUERY_TYPE, _i8, _mask, types.float32, _bounds, _bounds, _bounds, _rows),
-    inner=False,
-)
-def scan_(
-    table: Codes, query: Query, stop: Int, mask: U8, floor: Real,
-    bounds: F32, peaks: F32, seeds: F32, seed_rows: I64,
-) -> None:  # fmt: skip
+@kernel(types.void(CODES_TYPE, QUERY_TYPE, _i8, _bounds, _bounds), inner=False)
+def scan_(table: Codes, query: Query, stop: Int, bounds: F32, peaks: F32) -> None:
     """Upper bound of every row's score, from the heads or, without them, the full codes.
 
     Parameters
@@ -134,54 +136,125 @@ def scan_(
     query : Query
     stop : int
         Rows to scan.
-    mask : uint8[stop]
-        Rows with 0 are no seeds.
-    floor : float32
-        Rows whose bound is below it are no seeds.
-    bounds : float32[stop rounded up to a multiple of 4]
+    bounds : float32[stop rounded up to a multiple of 16]
         Result.
-    peaks : float32[blocks of four rows]
+    peaks : float32[blocks of 16 rows]
         Result: the largest bound of each block.
-    seeds, seed_rows : float32[m], int64[m]
-        Result: the m rows of largest bounds, a min-heap; -1 where there are fewer.
     """
     # Fields are taken out of the tuples here: within the loop each access would count a
     # reference, at ten times the cost of the arithmetic (bench: max-member gate at 1k).
     code, fit, head, head_fit = table.code, table.fit, table.head, table.head_fit
     q_code, q_correction, q_scale = query.code, query.correction, query.scale
     reach, rest = query.reach, query.rest
-    q_head, q_head_correction, q_head_scale = query.head, query.head_correction, query.head_scale
+    q_head, q_head_less, q_head_scale = query.head, query.head_less, query.head_scale
     head_reach, head_rest, tail = query.head_reach, query.head_rest, query.tail
-    for k in range(seeds.shape[0]):
-        seeds[k] = np.float32(-np.inf)
-        seed_rows[k] = -1
-    heads = head.shape[0] > 0
-    least = floor
-    for row in range(0, stop, 4):
-        if heads:
-            best = head_bounds4(
-                head, row, q_head, q_head_correction, q_head_scale, head_fit,
+    if head.shape[0] > 0:
+        for row in range(0, stop, 16):
+            peaks[row >> 4] = head_bounds16(
+                head, row, q_head, q_head_less, q_head_scale, head_fit,
                 head_reach, head_rest, bounds, tail,
             )  # fmt: skip
-        else:
-            best = bounds4(code, row, q_code, q_correction, q_scale, fit, reach, rest, bounds)
-        peaks[row >> 2] = best
-        if best >= least:
-            for this in range(row, min(row + 4, stop)):
-                if bounds[this] >= least and bounds[this] > seeds[0] and mask[this] != 0:
-                    _replace_smallest_(seeds, seed_rows, bounds[this], this)
-                    least = max(floor, seeds[0])
+        return
+    for row in range(0, stop, 16):
+        best: Real = np.float32(-np.inf)
+        for four in range(row, row + 16, 4):
+            peak = bounds4(code, four, q_code, q_correction, q_scale, fit, reach, rest, bounds)
+            best = max(best, peak)
+        peaks[row >> 4] = best
+
+
+@kernel(_i8(types.float32, types.float32, types.float32), inline=True)
+def _bin(value: Real, low: Real, factor: Real) -> Int:
+    place = np.int64((value - low) * factor)
+    return min(max(place, np.int64(0)), np.int64(_BINS - 1))
+
+
+@kernel(types.float32(_bounds, _i8, _i8))
+def cut(values: F32, count: Int, wanted: Int) -> Real:
+    """The largest value that enough others reach, or one a little below it.
+
+    Parameters
+    ----------
+    values : float32[count]
+    count, wanted : int
+        At least 1 each.
+
+    Returns
+    -------
+    float32
+        One of the values; ``wanted`` of them, itself among them, are not smaller, or all are.
+    """
+    low, high = values[0], values[0]
+    for c in range(count):
+        low, high = min(low, values[c]), max(high, values[c])
+    if not high - low > np.float32(1e-20) or wanted >= count:
+        return low
+    bins = np.zeros(_BINS, np.int64)
+    factor = np.float32(_BINS - 1) / (high - low)
+    for c in range(count):
+        bins[_bin(values[c], low, factor)] += 1
+    place, seen = np.int64(_BINS - 1), bins[_BINS - 1]
+    while place > 0 and seen < wanted:
+        place -= 1
+        seen += bins[place]
+    least = high
+    for c in range(count):
+        if _bin(values[c], low, factor) >= place:
+            least = min(least, values[c])
+    return least
 
 
 @kernel(
     types.UniTuple(_i8, 2)(
-        CODES_TYPE, QUERY_TYPE, _i8, _i8, _mask, types.float32,
-        _bounds, _bounds, _bounds, _rows, _rows, _bounds, _rows,
+        CODES_TYPE, QUERY_TYPE, types.boolean, _i8, _i8, _mask, types.float32,
+        _bounds, _bounds, _rows, _bounds,
     )
 )  # fmt: skip
+def _pick_(
+    table: Codes, query: Query, necks: Any, start: Int, stop: Int, mask: U8, threshold: Real,
+    bounds: F32, peaks: F32, picked: I64, uppers: F32,
+) -> tuple[Int, Int]:  # fmt: skip
+    """Rows whose bound, and that of the neck if asked, reaches a threshold.
+
+    Gives where to go on, and how many there are.
+    """
+    head, head_fit, q_head = table.head, table.head_fit, query.head
+    less, scale, reach = query.neck_less, query.neck_scale, query.neck_reach
+    rest, tail, wide = query.neck_rest, query.neck_tail, query.tail
+    near = np.empty(16, np.float32)
+    count = np.int64(0)
+    room = picked.shape[0] - 16
+    row = start
+    while row < stop and count <= room:
+        if peaks[row >> 4] >= threshold:
+            hits = reaching16(bounds, row, threshold)
+            if necks and hits != 0:
+                hits = neck_bounds16(
+                    head, row, q_head, less, scale, head_fit, reach, rest, bounds, tail, wide,
+                    near, threshold,
+                )  # fmt: skip
+            while hits != 0:
+                lane = lowest_bit(hits)
+                hits &= hits - 1
+                this = row + lane
+                if this < stop and mask[this] != 0:
+                    picked[count] = this
+                    uppers[count] = near[lane] if necks else bounds[this]
+                    count += 1
+        row += 16
+    return row, count
+
+
+@kernel(
+    types.UniTuple(_i8, 2)(
+        CODES_TYPE, QUERY_TYPE, _i8, _i8, _mask, types.float32, _i8,
+        _bounds, _bounds, _rows, _bounds, _rows,
+    ),
+    inner=False,
+)  # fmt: skip
 def collect_(
-    table: Codes, query: Query, start: Int, stop: Int, mask: U8, floor: Real,
-    bounds: F32, peaks: F32, heap: F32, heap_rows: I64, rows: I64, uppers: F32, work: I64,
+    table: Codes, query: Query, start: Int, stop: Int, mask: U8, floor: Real, k: Int,
+    bounds: F32, peaks: F32, rows: I64, uppers: F32, work: I64,
 ) -> tuple[Int, Int]:  # fmt: skip
     """Gather rows that may be among the best, until the buffer is nearly full.
 
@@ -190,18 +263,18 @@ def collect_(
     table : Codes
     query : Query
     start, stop : int
-        Rows to look at; start is a multiple of 4, or -1: the rows of ``heap_rows`` first,
+        Rows to look at; start is a multiple of 16, or -1: some rows of large bounds first,
         whose bounds are then set to NaN.
     mask : uint8[stop]
         Rows with 0 are left out.
     floor : float32
         Rows whose exact score is below it are of no interest.
+    k : int
+        How many are wanted.
     bounds, peaks
         From `scan_`.
-    heap, heap_rows : float32[k], int64[k]
-        The k best lower bounds so far, a min-heap, and their rows; updated.
     rows, uppers : int64[m], float32[m]
-        Result: candidates and their upper bounds.
+        Result: candidates and their upper bounds; m is at least twice `PICKED`.
     work : int64[4]
         Counters, added to: rows scanned, rows bounded by their full codes, candidates.
 
@@ -214,49 +287,56 @@ def collect_(
     q_code, q_correction, q_scale = query.code, query.correction, query.scale
     reach, rest = query.reach, query.rest
     heads = table.head.shape[0] > 0
-    count = 0
-    survivors = 0
-    seeds = heap_rows.copy()
-    if start < 0:
-        first = -4 * seeds.shape[0]
-        for k in range(heap.shape[0]):
-            heap[k] = np.float32(-np.inf)
+    necks = heads and query.necks != 0
+    picked = np.empty(PICKED, np.int64)
+    picked_uppers = np.empty(PICKED, np.float32)
+    lowers = np.empty(rows.shape[0], np.float32)
+    count = np.int64(0)
+    seeding = start < 0
+    row = max(start, 0)
+    if seeding:
         work[0] += stop
-    else:
-        first = start
-    threshold = max(floor, heap[0])
-    limit = rows.shape[0] - 4
-    row = first
+    threshold = floor
+    limit = rows.shape[0] - PICKED
     while row < stop and count <= limit:
-        this, end = row, min(row + 4, stop)
-        if row < 0:  # the seeds, one in each step
-            this = seeds[-row // 4 - 1]
-            end = this + 1 if this >= 0 else this
-        elif peaks[row >> 2] < threshold:
-            end = row
-        while this < end:
-            upper = bounds[this]
-            if upper >= threshold and mask[this] != 0:
-                slack = fit[this >> 2, ERROR, this & 3] * reach + rest
-                survivors += 1
-                if heads:
-                    dot = dot1(code, this, q_code, q_correction)
-                    scale = fit[this >> 2, SCALE, this & 3] * q_scale
-                    upper = np.float32(dot) * scale + slack
-                if upper >= threshold:
-                    rows[count] = this
-                    uppers[count] = upper
-                    count += 1
-                    lower = upper - np.float32(2.0) * slack
-                    if lower > heap[0]:
-                        _replace_smallest_(heap, heap_rows, lower, this)
-                        threshold = max(threshold, heap[0])
-            if row < 0:
+        reach_for = threshold
+        if seeding:
+            reach_for = max(floor, cut(peaks, (stop + 15) >> 4, _SEEDS * (k - 1) + 1))
+        following, found = _pick_(
+            table, query, necks and not seeding, row, stop, mask, reach_for, bounds, peaks,
+            picked, picked_uppers,
+        )  # fmt: skip
+        if not seeding:
+            row = following
+        work[1] += found
+        for c in range(min(found, _AHEAD)):
+            prefetch_row(code, picked[c])
+        before = count
+        for c in range(found):
+            this, upper = picked[c], picked_uppers[c]
+            if c + _AHEAD < found:
+                prefetch_row(code, picked[c + _AHEAD])
+            slack = fit[this >> 2, ERROR, this & 3] * reach + rest
+            if heads:
+                dot = dot1(code, this, q_code, q_correction)
+                scale = fit[this >> 2, SCALE, this & 3] * q_scale
+                upper = np.float32(dot) * scale + slack
+            lower = upper - np.float32(2.0) * slack
+            rows[count], uppers[count], lowers[count] = this, upper, lower
+            count += np.int64(upper >= threshold)
+            if k == 1:
+                threshold = max(threshold, lower)
+            if seeding:
                 bounds[this] = np.float32(np.nan)  # reaches no threshold, not even -inf
-            this += 1
-        row += 4
-    work[1] += survivors
-    work[2] += count
+        seeding = False
+        work[2] += count - before
+        if count >= k > 1:
+            threshold = max(threshold, cut(lowers, count, k))
+        kept = np.int64(0)
+        for c in range(count):
+            rows[kept], uppers[kept], lowers[kept] = rows[c], uppers[c], lowers[c]
+            kept += np.int64(uppers[c] >= threshold)
+        count = kept
     return row, count
 
 
@@ -308,30 +388,22 @@ def search_(
     found = 0
     if k == 0:
         return found
-    bounds = np.empty(stop + 3, np.float32)
-    peaks = np.empty(stop // 4 + 1, np.float32)
-    heap = np.empty(k, np.float32)
-    heap_rows = np.empty(k, np.int64)
-    buffer = np.empty(_BUFFER + k, np.int64)
-    uppers = np.empty(_BUFFER + k, np.float32)
-    exact = np.empty(_BUFFER + k, np.float64)
+    bounds = np.empty(stop + 16, np.float32)
+    peaks = np.empty(stop // 16 + 1, np.float32)
+    buffer = np.empty(BUFFER, np.int64)
+    uppers = np.empty(BUFFER, np.float32)
+    exact = np.empty(BUFFER, np.float64)
     wanted = floor
-    scan_(table, query, stop, mask, float32_below(wanted), bounds, peaks, heap, heap_rows)
+    scan_(table, query, stop, bounds, peaks)
     start = np.int64(-1)  # a literal would make a specialisation of its own
     while start < stop:
         start, count = collect_(
-            table, query, start, stop, mask, float32_below(wanted),
-            bounds, peaks, heap, heap_rows, buffer, uppers, work,
+            table, query, start, stop, mask, float32_below(wanted), k,
+            bounds, peaks, buffer, uppers, work,
         )  # fmt: skip
-        least = max(wanted, np.float64(heap[0]))
-        kept = np.int64(0)
+        exact_dots_(table, buffer, count, query.exact, exact)
+        work[3] += count
         for c in range(count):
-            if np.float64(uppers[c]) >= least:
-                buffer[kept] = buffer[c]
-                kept += 1
-        exact_dots_(table, buffer, kept, query.exact, exact)
-        work[3] += kept
-        for c in range(kept):
             score, row = exact[c], buffer[c]
             if score < wanted:
                 continue
@@ -356,12 +428,12 @@ def _before(score: Real, row: Int, other: Real, other_row: Int) -> Any:
 
 
 @kernel(
-    f"int64({CODES}, int64, float32[::1], float32[:, ::1], uint8[::1], float64, "
-    "float64[::1], int64[::1], int64[::1])"
+    f"int64({CODES}, int64, float32[::1], {ROTATION}, uint8[::1], float64, "
+    "float32[::1], int32[::1], int64[::1])"
 )
 def topk_rows(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
-    n: Int, x: F32, rotation: F32, mask: U8, floor: Real, scores: F64, rows: I64, work: I64,
+    n: Int, x: F32, rotation: Any, mask: U8, floor: Real, scores: F32, rows: I32, work: I64,
 ) -> Int:  # fmt: skip
     """The k rows of a table with the largest dot products with a free vector, exactly.
 
@@ -372,37 +444,36 @@ def topk_rows(
     n : int
         Rows in use.
     x : float32[d]
-        The query, padded, finite.
-    rotation : float32[128, d] or float32[0, d]
+        The query, padded.
+    rotation : int16[256, d] or int16[0, d]
         What the table's heads were made with.
     mask : uint8[n]
         Rows with 0 are left out.
     floor : float64
         Only scores of at least this.
-    scores, rows : float64[k], int64[k]
-        Result, best first; equal scores by row.
-    work : int64[4]
-        Counters, see `search_`.
+    scores, rows : float32[k], int32[k]
+        Result, best first by the float64 scores; equal scores by row.
+    work : int64[4] or int64[0]
+        Counters, see `search_`, if they are wanted.
 
     Returns
     -------
     int
-        How many there are.
+        How many there are; -1 if x is not finite.
     """
-    width = code.shape[1]
-    source = Codes(
-        np.empty((1, width), np.float32),
-        np.empty((1, width), np.int8),
-        np.empty((1, 2, 4), np.float32),
-        np.empty((1 if rotation.shape[0] > 0 else 0, HEAD), np.int8),
-        np.empty((1, 3, 4), np.float32),
-        limits.copy(),
-    )
-    first = np.int64(0)  # a literal would make specialisations of its own
-    encode_row_(
-        source.vec, source.code, source.fit, source.head, source.head_fit, source.limits,
-        first, x, rotation,
-    )  # fmt: skip
+    if not np.isfinite(squared_norm(x)):
+        return np.int64(-1)
+    q_code = np.empty(x.shape[0], np.int8)
+    scale, error = quantize_row_(x, q_code)
+    count = np.int64(TURNED if scores.shape[0] > 1 or n >= NECK_ROWS else HEAD)
     table = Codes(vec, code, fit, head, head_fit, limits)
-    query = make_query(table, source, first, x)
-    return search_(table, query, n, mask, floor, scores, rows, work)
+    query = make_query(limits, rotation, count, q_code, scale, error * (1.0 + 1e-6), x)
+    exact, found_rows = np.empty(scores.shape[0]), np.empty(scores.shape[0], np.int64)
+    counters = np.zeros(4, np.int64)
+    found = search_(table, query, n, mask, floor, exact, found_rows, counters)
+    for c in range(found):
+        scores[c] = np.float32(exact[c])
+        rows[c] = np.int32(found_rows[c])
+    for c in range(work.shape[0]):
+        work[c] += counters[c]
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rsm_fast.kernels.append import COLUMNS, append_row_
@@ -9,17 +11,17 @@ from rsm_fast.kernels.atoms import ATOMS, load_row_
 from rsm_fast.kernels.gate import place_
 from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, Real, kernel
 from rsm_fast.kernels.layout import Atoms
-from rsm_fast.kernels.rows import CODES, Codes
+from rsm_fast.kernels.rows import CODES, ROTATION, Codes
 
 __all__ = ["write_row_"]
 
 
 @kernel(
-    f"int64({CODES}, float32[:, ::1], {COLUMNS}, int64, float32[::1], float32[::1], int64[::1], "
+    f"int64({CODES}, {ROTATION}, {COLUMNS}, int64, float32[::1], float32[::1], int64[::1], "
     f"{ATOMS}, int64, int64, float64, int64[::1])"
 )
 def write_row_(
-    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, rotation: F32,
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, rotation: Any,
     tokens: I32, micros: I64, atom: I32, prev: I32, following: I32,
     alive: U8, pk: I64, session: I32, links: I32, gated: U8,
     row: Int, raw: F32, centre: F32, values: I64,

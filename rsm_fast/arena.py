@@ -16,21 +16,22 @@ import numpy.typing as npt
 
 import rsm_fast.kernels as kernels
 import rsm_fast.small as small
-from rsm_fast.codetable import FIRST_ROWS, CodeTable, padded
+from rsm_fast.codetable import FIRST_ROWS, CodeTable, padded, whole_rotation
 from rsm_fast.columns import Column
 from rsm_fast.errors import InvalidInputError
-from rsm_fast.kernels.layout import FEW_ROWS, HEAD, SLOT
+from rsm_fast.kernels.layout import FEW_ROWS, HEAD, SLOT, TURNED
 
 __all__ = ["Arena", "CodeTable", "padded"]
 
 F32 = npt.NDArray[np.float32]
+I16 = npt.NDArray[np.int16]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 _RELEARN = 8  # the rotation is learned at `Arena.cascade_rows` and once more at so many times it
 _SAMPLE = 2048
-_PASSES = 4  # of orthogonal iteration; more do not make a scan faster
+_PASSES = 2  # of orthogonal iteration; more do not make a scan faster
 _LEAST_ENERGY = 0.6  # share of the squared norms in the head, below which a head prunes nothing
 _F32 = np.dtype(np.float32)
 _KEPT_COLUMNS = ("tokens", "micros", "prev", "next", "alive", "pk", "session")
@@ -326,13 +327,13 @@ class Arena:
         sample = np.empty((len(rows), width), np.float32)
         for k, row in enumerate(rows.tolist()):
             kernels.atoms.load_row_(self.table.columns, row, sample[k])
-        span = np.random.default_rng(0).standard_normal((HEAD, width)).astype(np.float32)
+        span = np.random.default_rng(0).standard_normal((TURNED, width)).astype(np.float32)
         span[:, self.dim :] = 0.0  # padding stays zero
         energy = kernels.rotation.principal_span_(
             sample, np.empty((width, width), np.float32), np.empty_like(span), span, _PASSES
         )
         if energy >= _LEAST_ENERGY:
-            self.table.set_rotation(span, self.n)
+            self.table.set_rotation(whole_rotation(span), self.n)
 
     def _link_many(self, start: int, numbers: I32) -> None:
         order = np.argsort(numbers, kind="stable")

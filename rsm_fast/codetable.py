@@ -11,22 +11,29 @@ import numpy.typing as npt
 
 import rsm_fast.kernels as kernels
 from rsm_fast.columns import Column
-from rsm_fast.kernels.layout import HEAD, Codes
+from rsm_fast.kernels.layout import BLOCK, HEAD_BYTES, HEAD_FITS, TURNED, UNIT, Codes
 
-__all__ = ["FIRST_ROWS", "CodeTable", "padded"]
+__all__ = ["FIRST_ROWS", "CodeTable", "padded", "whole_rotation"]
 
 F32 = npt.NDArray[np.float32]
+I16 = npt.NDArray[np.int16]
 
 FIRST_ROWS = 256
 """Rows that a new table has room for."""
 
-_EPS = 2.0**-24
 _NO_ARRAY: Any = np.zeros(0)
 
 
 def padded(dim: int) -> int:
     """Row length in a table: the dimension rounded up to a multiple of 64."""
     return -(-dim // 64) * 64
+
+
+def whole_rotation(rows: F32) -> I16:
+    """At most 256 orthonormal rows as a table's heads are made with: times 32767, rounded."""
+    whole = np.zeros((TURNED, rows.shape[1]), np.int16)
+    whole[: len(rows)] = np.clip(np.rint(rows * UNIT), -UNIT, UNIT)
+    return whole
 
 
 class CodeTable:
@@ -43,8 +50,8 @@ class CodeTable:
 
     Attributes
     ----------
-    rotation : float32[128, d] or float32[0, d]
-        What the heads are made with.
+    rotation : int16[256, d] or int16[0, d]
+        What the heads are made with, times 32767.
     """
 
     def __init__(self, dim: int, *, with_vectors: bool = True, folder: Path | None = None) -> None:
@@ -52,12 +59,12 @@ class CodeTable:
         self.with_vectors = with_vectors
         self.capacity = 0
         self.limits = np.zeros(4)
-        self.rotation: F32 = np.zeros((0, self.width), np.float32)
+        self.rotation: I16 = np.zeros((0, self.width), np.int16)
         self._vec = Column(np.float32, (self.width,), folder=folder)
         self._code = Column(np.int8, (self.width,))
         self._fit = Column(np.float32, (2, 4))
-        self._head = Column(np.int8, (HEAD,))
-        self._head_fit = Column(np.float32, (3, 4))
+        self._head = Column(np.int8, (HEAD_BYTES,))
+        self._head_fit = Column(np.float32, (HEAD_FITS, BLOCK))
         self._columns = self._gathered()
         self._uncoded = 0  # rows up to here have no codes yet
         self.grow(FIRST_ROWS)
@@ -78,12 +85,12 @@ class CodeTable:
     def row_bytes(self) -> int:
         """Bytes of one row, of those that are held in memory."""
         floats = 4 * self.width if self.with_vectors and self._vec.folder is None else 0
-        heads = HEAD + 12 if len(self.rotation) else 0
+        heads = HEAD_BYTES // BLOCK + 4 * HEAD_FITS if len(self.rotation) else 0
         return floats + self.width + 8 + heads
 
     def grow(self, capacity: int) -> None:
         """Make room for so many rows."""
-        capacity = -(-capacity // 4) * 4
+        capacity = -(-capacity // BLOCK) * BLOCK
         if capacity <= self.capacity:
             return
         self._columns = Codes(*[_NO_ARRAY] * 6)  # views must go before a mapping can move
@@ -92,8 +99,8 @@ class CodeTable:
         self._code.grow(capacity)
         self._fit.grow(capacity // 4)
         if len(self.rotation):
-            self._head.grow(capacity)
-            self._head_fit.grow(capacity // 4)
+            self._head.grow(capacity // BLOCK)
+            self._head_fit.grow(capacity // BLOCK)
         self.capacity = capacity
         self._columns = self._gathered()
 
@@ -107,25 +114,26 @@ class CodeTable:
         self._columns.vec[row, : len(vector)] = vector
         self._uncoded = max(self._uncoded, row + 1)
 
-    def set_rotation(self, rotation: F32, n: int) -> None:
+    def set_rotation(self, rotation: I16, n: int) -> None:
         """Make the heads of the first ``n`` rows with a new rotation.
 
         Parameters
         ----------
-        rotation : float32[128, width]
-            Rows that are orthonormal but for rounding, which is measured here.
+        rotation : int16[256, width]
+            From `whole_rotation`; how far its rows are from orthonormal is measured here.
         n : int
             Rows in use.
         """
-        exact = rotation.astype(np.float64)
-        skew = np.linalg.norm(exact @ exact.T - np.eye(len(exact)))
-        # a projection sums d / 32 terms in each lane, then the lanes; two roundings a term
-        error = (self.width / 16 + 8) * _EPS * np.linalg.norm(exact)
+        exact = rotation[rotation.any(axis=1)].astype(np.float64) / UNIT
+        off = np.abs(exact @ exact.T - np.eye(len(exact))).sum(axis=1).max()  # >= its 2-norm
+        # a coordinate of a vector of norm 1 is rounded by half of 1 / 32767, before that and
+        # after it in float32; and the inverse of the Gram matrix is off by a little more
+        error = (0.51 * self.width**0.5 / UNIT + 1e-6) * (1 + off)
         self.rotation = rotation
-        self.limits[1:] = 0.0, error, skew
+        self.limits[1:] = 0.0, error, 1.01 * off * (1 + off) / (1 - off)
         self._columns = Codes(*[_NO_ARRAY] * 6)
-        self._head.grow(self.capacity)
-        self._head_fit.grow(self.capacity // 4)
+        self._head.grow(self.capacity // BLOCK)
+        self._head_fit.grow(self.capacity // BLOCK)
         self._columns = self._gathered()
         self._encode_stored(n)
 
@@ -137,7 +145,7 @@ class CodeTable:
     def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
         """The first ``n`` rows and what belongs to all, with some room to grow."""
         assert self.columns is self._columns  # all rows have their codes
-        rows = min(self.capacity, -(-(n + n // 8 + FIRST_ROWS) // 4) * 4)
+        rows = min(self.capacity, -(-(n + n // 8 + FIRST_ROWS) // BLOCK) * BLOCK)
         found = {
             "code": self._code.array[:rows],
             "fit": self._fit.array[: rows // 4],
@@ -147,8 +155,8 @@ class CodeTable:
         if self.with_vectors:
             found["vec"] = self._vec.array[:rows]
         if len(self.rotation):
-            found["head"] = self._head.array[:rows]
-            found["head_fit"] = self._head_fit.array[: rows // 4]
+            found["head"] = self._head.array[: rows // BLOCK]
+            found["head_fit"] = self._head_fit.array[: rows // BLOCK]
         return found
 
     def adopt(self, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> None:
@@ -162,8 +170,8 @@ class CodeTable:
         if self.with_vectors:
             self._vec.adopt(arrays["vec"], n)
         if len(self.rotation):
-            self._head.adopt(arrays["head"], n)
-            self._head_fit.adopt(arrays["head_fit"], n // 4)
+            self._head.adopt(arrays["head"], n // BLOCK)
+            self._head_fit.adopt(arrays["head_fit"], n // BLOCK)
         self._columns = self._gathered()
 
     def close(self) -> None:

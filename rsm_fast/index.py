@@ -24,6 +24,9 @@ F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
 
+_NOT_FINITE = "query: expected finite values, got NaN or infinity"
+_NO_COUNTERS = np.zeros(0, np.int64)
+
 Route = Literal["centroid", "singular-vector", "max-member", "subspace"]
 
 
@@ -165,7 +168,7 @@ def _slot_mask(clusterer: Clusterer, eligible_atoms: npt.ArrayLike | None) -> U8
 
 def _padded_query(query: F32, dim: int, width: int) -> F32:
     given = np.ascontiguousarray(query, np.float32)
-    if given.shape != (dim,) or not math.isfinite(given @ given):
+    if given.shape != (dim,):
         raise InvalidInputError(
             f"query: expected {dim} finite values, got an array of shape {given.shape}"
         )
@@ -182,7 +185,7 @@ def top_members(
     k: int,
     *,
     eligible: npt.ArrayLike | None = None,
-    least: float = -np.inf,
+    least: float = -math.inf,
 ) -> tuple[I32, F32]:
     """The k living chunks of largest cosine with a query, exactly.
 
@@ -208,7 +211,7 @@ def top_members(
         given = np.asarray(eligible)
         if given.shape != (arena.n,):
             raise InvalidInputError(f"eligible: expected {arena.n} flags, got shape {given.shape}")
-        mask = mask & (given != 0)
+        mask = mask & (given != 0)  # uint8 and bool: uint8
     x = _padded_query(query, arena.dim, arena.table.width)
     return _top(arena.table, arena.n, x, k, mask, least)
 
@@ -229,15 +232,18 @@ def top_atoms(
 
 
 def _top(
-    table: CodeTable, n: int, x: F32, k: int, mask: U8, least: float = -np.inf
+    table: CodeTable, n: int, x: F32, k: int, mask: U8, least: float = -math.inf
 ) -> tuple[I32, F32]:
     k = max(min(k, n), 0)
-    scores, rows = np.empty(k), np.empty(k, np.int64)
+    scores, rows = np.empty(k, np.float32), np.empty(k, np.int32)
     found = kernels.topk.topk_rows(
-        *table.columns, n, x, table.rotation, np.ascontiguousarray(mask, np.uint8), least,
-        scores, rows, np.zeros(4, np.int64),
-    )  # fmt: skip
-    return rows[:found].astype(np.int32), scores[:found].astype(np.float32)
+        *table.columns, n, x, table.rotation, mask, least, scores, rows, _NO_COUNTERS
+    )
+    if found == k:
+        return rows, scores
+    if found < 0:
+        raise InvalidInputError(_NOT_FINITE)
+    return rows[:found], scores[:found]
 
 
 def route_atoms(
@@ -286,6 +292,8 @@ def route_atoms(
     if route == "centroid":
         return top_atoms(clusterer, query, k, eligible_atoms=atoms)
     x = _padded_query(query, arena.dim, arena.table.width)
+    if not math.isfinite(x @ x):
+        raise InvalidInputError(_NOT_FINITE)
     clusterer.refresh_bases()
     if route == "singular-vector":
         scores = _scores_by_first_vector(clusterer, x)

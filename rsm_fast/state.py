@@ -22,6 +22,7 @@ from rsm_fast.chunking import embedded_text
 from rsm_fast.clustering import Clusterer
 from rsm_fast.columns import Column
 from rsm_fast.instants import Instant
+from rsm_fast.kernels.layout import LAYOUT
 from rsm_fast.lexical import LexicalIndex
 from rsm_fast.settings import NamespaceSettings
 
@@ -279,7 +280,9 @@ class NamespaceState:
     def _made_by(self) -> npt.NDArray[np.uint8]:
         """What arrays depend on beside the stored rows."""
         settings = json.dumps(self.settings.to_dict(), sort_keys=True)
-        return np.frombuffer(f"{__version__} {ANALYSER_VERSION} {settings}".encode(), np.uint8)
+        return np.frombuffer(
+            f"{__version__} {ANALYSER_VERSION} {LAYOUT} {settings}".encode(), np.uint8
+        )
 
     # -- rows of the store --------------------------------------------------------------------
 

@@ -44,14 +44,20 @@ def dequantize(code, scale):
 
 
 def encoded(x, rotation):
-    """Twin of `quantize.encode_row_` and `quantize.encode_rows_`: what bounds must cover.
+    """Twin of `quantize.encode_row_`, `quantize.encode_rows_` and `heads.encode_head_`.
 
-    Gives the norms of x, of its projection on the rotation's rows, and of the rest.
+    It gives what bounds must cover: the norms of x, of its projection on the rotation's rows,
+    and of the rest.
     """
     x = np.asarray(x, np.float64)
     inside = np.asarray(rotation, np.float64) @ x
     outside = x - np.linalg.pinv(np.asarray(rotation, np.float64)) @ inside
     return np.linalg.norm(x), np.linalg.norm(inside), np.linalg.norm(outside)
+
+
+def turned(rotation, x):
+    """Twin of `heads.turn_`: an int16 rotation times a vector."""
+    return np.asarray(rotation, np.float64) / 32767 @ np.asarray(x, np.float64)
 
 
 def bounds(row, x):
@@ -69,6 +75,11 @@ def centred(raw, mean):
     shifted = np.asarray(raw, np.float64) - np.asarray(mean, np.float64)
     norms = np.linalg.norm(shifted, axis=1, keepdims=True)
     return np.where(norms > 1e-6, shifted / np.maximum(norms, 1e-300), 0.0).astype(np.float32)
+
+
+def cut(values, wanted):
+    """Twin of `topk.cut`: the largest value that so many, or all, are not smaller than."""
+    return np.sort(values)[-min(wanted, len(values))]
 
 
 def float32_below(value):

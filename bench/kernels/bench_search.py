@@ -8,10 +8,12 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from bench.kernels.conftest import Timer, arena_of, real, stored
+from bench.kernels.conftest import Timer, arena_of, clustered, real, stored
 from bench.kernels.peers import SEARCHERS, Search
 from rsm_fast.arena import Arena
-from rsm_fast.index import top_members
+from rsm_fast.clustering import Clusterer
+from rsm_fast.index import top_atoms, top_members
+from rsm_fast.kernels.topk import topk_rows
 
 FULL = os.environ.get("RSM_FAST_BENCH_FULL") == "1"
 SIZES = [1000, 10_000, 100_000] + [1_000_000] * FULL
@@ -77,4 +79,58 @@ def bench_peer(timed: Timer, who: str, size: int, operation: str) -> None:
     timed(
         lambda query: search(query, k), real()[1], rounds=ROUNDS[size] // 2,
         operation=operation, size=size, who=who, bytes=4 * 384,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def wide(dim: int) -> tuple[Arena, np.ndarray]:
+    """10,000 vectors of more dimensions: pieces of neighbours side by side."""
+    near = stored(10_000)
+    joined = np.concatenate([np.roll(near, k, axis=0) for k in range(3)], axis=1)[:, :dim]
+    vectors = joined / np.linalg.norm(joined, axis=1, keepdims=True)
+    arena, numbers = Arena(dim), np.arange(len(near))
+    arena.append_many(vectors, pk=numbers, tokens=numbers, micros=numbers, session=numbers * 0)
+    return arena, vectors
+
+
+@pytest.mark.parametrize("who", ["rsm_fast", "FAISS IndexFlatIP"])
+@pytest.mark.parametrize("dim", [768, 1024])
+def bench_width(timed: Timer, dim: int, who: str) -> None:
+    """The gate at other dimensions; it is asked with noisy copies of what is stored."""
+    arena, vectors = wide(dim)
+    noise = np.random.default_rng(1).standard_normal((200, dim)).astype(np.float32)
+    queries = vectors[:200] + noise * np.float32(0.8 / dim**0.5)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    peer = None if who == "rsm_fast" else SEARCHERS[who][0](vectors)
+    timed(
+        lambda q: top_members(arena, q, 1, least=0.7) if peer is None else peer(q, 1), queries,
+        rounds=100, operation=f"gate at d = {dim}", size=10_000, who=who,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def default_atoms(size: int) -> tuple[Clusterer, np.ndarray]:
+    """The atoms of the default preset, centred and with tau at P95, and queries among them."""
+    clusterer = clustered(size, "nearest-mean")
+    return clusterer, np.array([clusterer.arena.prepare_query(q) for q in real()[1][:300]])
+
+
+@pytest.mark.parametrize("who", ["rsm_fast", "FAISS IndexFlatIP"])
+@pytest.mark.parametrize("size", [10_000, 100_000])
+def bench_means(timed: Timer, size: int, who: str) -> None:
+    """The nearest mean, as the default preset's gate asks for it, over the same vectors."""
+    clusterer, queries = default_atoms(size)
+    means = clusterer.means
+    exact = np.ascontiguousarray(means.columns.vec[: clusterer.slots, :384])
+    peer = None if who == "rsm_fast" else SEARCHERS[who][0](exact)
+    work = np.zeros(4, np.int64)
+    for query in queries:
+        topk_rows(
+            *means.columns, clusterer.slots, query, means.rotation, clusterer.alive, -np.inf,
+            np.empty(1, np.float32), np.empty(1, np.int32), work,
+        )  # fmt: skip
+    timed(
+        lambda q: top_atoms(clusterer, q, 1) if peer is None else peer(q, 1), queries,
+        rounds=150, operation="nearest mean", size=size, who=who, table="means",
+        atoms=clusterer.n_atoms, kept=f"{100 * work[1] / work[0]:.2f} %",
     )  # fmt: skip

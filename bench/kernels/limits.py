@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["cold_starts", "head_scan", "machine", "read_bandwidth"]
+__all__ = ["HEAD_SCAN_BYTES", "cold_starts", "head_scan", "machine", "read_bandwidth"]
+
+HEAD_SCAN_BYTES = 64 + 3 * 4
+"""What the first scan reads of a member: its codes, and three float32 numbers."""
 
 _FIRST_CALLS = """
 import time
@@ -78,23 +81,31 @@ def read_bandwidth() -> list[dict[str, Any]]:
 def head_scan(sizes: tuple[int, ...] = (10_000, 100_000)) -> list[dict[str, Any]]:
     """Bytes a second that the first scan reads."""
     from bench.kernels.conftest import arena_of, real
-    from rsm_fast.kernels.quantize import make_query
-    from rsm_fast.kernels.rows import Codes
+    from rsm_fast.kernels.quantize import make_query, quantize_row_
+    from rsm_fast.kernels.rows import HEAD, Codes
     from rsm_fast.kernels.topk import scan_
 
     rows = []
     for size in sizes:
         arena = arena_of(size)
         table: Codes = arena.table.columns
-        query = make_query(table, table, 5, real()[1][0])
-        bounds, peaks = np.empty(size + 3, np.float32), np.empty(size // 4 + 1, np.float32)
-        seeds, numbers = np.empty(1, np.float32), np.empty(1, np.int64)
+        vector = real()[1][0]
+        code = np.empty(vector.size, np.int8)
+        query = make_query(
+            arena.table.limits, arena.table.rotation, HEAD, code, *quantize_row_(vector, code),
+            vector,
+        )  # fmt: skip
+        query = query._replace(
+            correction=np.int32(query.correction),
+            **{k: np.float32(v) for k, v in query._asdict().items() if isinstance(v, float)},
+        )
+        bounds, peaks = np.empty(size + 16, np.float32), np.empty(size // 16 + 1, np.float32)
         times = []
         for _ in range(200):
             start = time.thread_time()
-            scan_(table, query, size, arena.alive, 0.7, bounds, peaks, seeds, numbers)
+            scan_(table, query, size, bounds, peaks)
             times.append(time.thread_time() - start)
-        read = size * 140
+        read = size * HEAD_SCAN_BYTES
         rows.append(
             {"size": size, "best": read / min(times), "median": read / statistics.median(times)}
         )

@@ -135,6 +135,7 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         "search": _versus(rows, "search"),
         "growth": _growth(rows),
         "crossover": _plain(rows, "cross-over"),
+        "means": _plain(rows, "means", ("atoms", "kept")),
         "writes": _plain(rows, "writes"),
         "longest": _plain(rows, "longest", ("longest / median",)),
         "atoms": _plain(rows, "atoms", ("atoms",)),

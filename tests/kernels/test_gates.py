@@ -121,6 +121,25 @@ def test_any_stream_is_decided_as_defined(seed, dim, count, spread, tau, gate, d
 
 
 @pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_heads_of_members_and_means_leave_decisions_as_they_are(
+    gate: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Arena, "cascade_rows", 16)
+    rng = np.random.default_rng(8)
+    vectors = near(rng, rng.standard_normal((20, 300)), 90 if JIT_DISABLED else 700, 0.9)
+    vectors[40::7] = vectors[3]
+    for tau in (0.4, 0.55, 0.9):
+        atoms, arena, clusterer = streamed(vectors, gate, tau, dtype=dtype)
+        assert len(arena.table.rotation) > 0
+        clusterer.settle()
+        if clusterer.n_atoms >= 16:
+            assert clusterer.means.rotation is arena.table.rotation
+        assert (clusterer.means.limits < 1.5).all()  # the same rotation, as near orthonormal
+        assert atoms.tolist() == oracles.cluster(arena.vec, gate, tau).tolist()
+
+
+@pytest.mark.parametrize("gate", GATES)
 def test_scaling_all_vectors_up_does_not_break_the_bounds(gate: str) -> None:
     vectors = adversaries()["isotropic"] * np.float32(40.0)
     atoms, _, _ = streamed(vectors, gate, 700.0)

@@ -9,12 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rsm_fast.arena import CodeTable, padded
+from rsm_fast.codetable import CodeTable, padded, whole_rotation
 from rsm_fast.kernels import atoms as atom_kernels
-from rsm_fast.kernels import quantize, scan, topk
+from rsm_fast.kernels import heads, quantize, scan, topk
 from rsm_fast.kernels.dot_int8 import correction, instruction_set
 from rsm_fast.kernels.jit import JIT_DISABLED
-from rsm_fast.kernels.rows import ERROR, HEAD, HEAD_ERROR, HEAD_SCALE, SCALE, TAIL
+from rsm_fast.kernels.rows import (
+    BLOCK,
+    ERROR,
+    HEAD,
+    HEAD_ERROR,
+    HEAD_SCALE,
+    NECK_ERROR,
+    NECK_SCALE,
+    NECK_TAIL,
+    SCALE,
+    TAIL,
+    TURNED,
+)
 
 EXAMPLES = 10 if JIT_DISABLED else 40
 FLOATS = st.floats(-4, 4, width=32, allow_subnormal=True)
@@ -42,8 +54,8 @@ def table_of(vectors: np.ndarray, *, rotated: bool = False, floats: bool = True)
     wide[:, : vectors.shape[1]] = vectors
     table.encode(0, wide)
     if rotated:
-        rotation = orthonormal(HEAD, table.width, 5)
-        table.set_rotation(rotation, len(vectors))
+        rotation = orthonormal(min(TURNED, table.width), table.width, 5)
+        table.set_rotation(whole_rotation(rotation), len(vectors))
     return table
 
 
@@ -57,7 +69,7 @@ def truth(table: CodeTable, n: int) -> np.ndarray:
 
 
 def top(table, n, x, k, mask=None, floor=-np.inf):
-    scores, rows, work = np.empty(k), np.empty(k, np.int64), np.zeros(4, np.int64)
+    scores, rows, work = np.empty(k, np.float32), np.empty(k, np.int32), np.zeros(4, np.int64)
     allowed = np.ones(n, np.uint8) if mask is None else mask
     wide = np.zeros(table.width, np.float32)
     wide[: len(x)] = x
@@ -65,6 +77,12 @@ def top(table, n, x, k, mask=None, floor=-np.inf):
         *table.columns, n, wide, table.rotation, allowed, floor, scores, rows, work
     )
     return list(zip(rows[:found].tolist(), scores[:found].tolist(), strict=True)), work
+
+
+def wanted_top(held, x, k, mask=None, floor=-np.inf):
+    """The oracle's answer, with scores as they are handed out."""
+    found = oracles.top_rows(held, x, k, mask, floor)
+    return [(row, float(np.float32(score))) for row, score in found]
 
 
 def test_correction_is_exact() -> None:
@@ -101,25 +119,90 @@ def test_f11_any_unit_vector_survives_its_codes(dim: int) -> None:
     assert cosines[-3:] == pytest.approx([1.0] * 3)
 
 
+def decoded_heads(table: CodeTable, row: int) -> tuple[np.ndarray, np.ndarray]:
+    """What the 4-bit codes of a row's head and neck stand for."""
+    columns, lane = table.columns, row % BLOCK
+    halves = columns.head[row // BLOCK].view(np.uint8).reshape(2, 4, 16, 16, 4)
+    packed = halves[:, lane // 16, :, lane % 16].reshape(2, HEAD // 2)
+    codes = np.concatenate((packed & 15, packed >> 4), axis=1) - 7.5
+    fits = columns.head_fit[row // BLOCK, :, lane].astype(np.float64)
+    return fits[HEAD_SCALE] * codes[0], fits[NECK_SCALE] * codes[1]
+
+
 @pytest.mark.parametrize("floats", [True, False])
-def test_stored_errors_and_tails_cover_the_truth(floats: bool) -> None:
-    rows = unit_rows(40, 128, 3)
+@pytest.mark.parametrize("dim", [128, 384])
+def test_stored_errors_and_tails_cover_the_truth(floats: bool, dim: int) -> None:
+    rows = unit_rows(70, dim, 3)
     rows[7] = 0.0
     rows[8] *= np.float32(1e-3)
+    rows[9] *= np.float32(1e-39)
+    rows[10] = np.eye(dim, dtype=np.float32)[5]
     table = table_of(rows, rotated=True, floats=floats)
-    held = truth(table, 40)
+    held = truth(table, 70)
     columns = table.columns
-    for row in range(40):
+    exact = table.rotation.astype(np.float64) / 32767
+    used = min(TURNED, dim)
+    for row in range(70):
         block, lane = row // 4, row % 4
         decoded = columns.fit[block, SCALE, lane] * columns.code[row].astype(np.float64)
         assert np.linalg.norm(held[row] - decoded) <= columns.fit[block, ERROR, lane]
-        norm, inside, outside = oracles.encoded(held[row], table.rotation)
-        head = columns.head_fit[block, HEAD_SCALE, lane] * columns.head[row].astype(np.float64)
-        projected = table.rotation.astype(np.float64) @ held[row]
-        assert np.linalg.norm(projected - head) <= columns.head_fit[block, HEAD_ERROR, lane]
-        assert outside <= columns.head_fit[block, TAIL, lane]
+        fits = columns.head_fit[row // BLOCK, :, row % BLOCK]
+        norm, inside, outside = oracles.encoded(held[row], exact[:HEAD])
+        head, neck = decoded_heads(table, row)
+        projected = exact @ held[row]
+        assert np.linalg.norm(projected[:HEAD] - head) <= fits[HEAD_ERROR]
+        assert np.linalg.norm(projected[HEAD:] - neck) <= fits[NECK_ERROR]
+        assert outside <= fits[TAIL]
+        assert oracles.encoded(held[row], exact[:used])[2] <= fits[NECK_TAIL]
         assert norm <= table.limits[0]
-        assert inside <= table.limits[1] + columns.head_fit[block, HEAD_ERROR, lane]
+        assert inside <= table.limits[1] + fits[HEAD_ERROR]
+
+
+def test_a_turned_vector_is_off_by_no_more_than_is_said() -> None:
+    table = table_of(unit_rows(3, 384, 1), rotated=True)
+    for x in (*unit_rows(20, 384, 7), np.eye(384, dtype=np.float32)[9], np.zeros(384, np.float32)):
+        for factor in (1.0, 40.0, 1e-3, 1e-39):
+            scaled = x * np.float32(factor)
+            out = np.empty(TURNED, np.float32)
+            norm = float(np.linalg.norm(scaled.astype(np.float64))) * (1 + 1e-9)
+            slack = heads.turn_(table.rotation, table.limits, TURNED, scaled, norm, out)
+            off = np.linalg.norm(out - oracles.turned(table.rotation, scaled))
+            assert off <= slack <= 1e-3 * norm + 1e-29
+
+
+@pytest.mark.parametrize("count", [HEAD, TURNED])
+def test_bounds_of_heads_and_necks_lie_above_the_scores(count: int) -> None:
+    rows = unit_rows(150, 384, 12, spread=0.5)
+    rows[20:30] *= np.float32(1.001)
+    table = table_of(rows, rotated=True)
+    allowed = np.ones(150, np.uint8)
+    for x in (rows[0], rows[22], -rows[3], unit_rows(1, 384, 77)[0] * np.float32(3.0)):
+        code = np.empty(384, np.int8)
+        scale, error = quantize.quantize_row_(x, code)
+        query = quantize.make_query(
+            table.limits, table.rotation, count, code, scale, error * (1 + 1e-6), x
+        )
+        # Python's numbers would make specialisations of their own
+        query = query._replace(
+            correction=np.int32(query.correction),
+            **{k: np.float32(v) for k, v in query._asdict().items() if isinstance(v, float)},
+        )
+        bounds, peaks = np.empty(160, np.float32), np.empty(10, np.float32)
+        topk.scan_(table.columns, query, 150, bounds, peaks)
+        exact = np.array([oracles.bounds(row, x) for row in rows])
+        assert (bounds[:150] >= exact).all()
+        assert (peaks == bounds.reshape(10, 16).max(axis=1)).all()
+        found, uppers = np.empty(topk.BUFFER, np.int64), np.empty(topk.BUFFER, np.float32)
+        start, taken, work = -1, set(), np.zeros(4, np.int64)
+        lowest = np.float32(-1e30)  # a float64 would make a specialisation of its own
+        while start < 150:
+            start, m = topk.collect_(
+                table.columns, query, start, 150, allowed, lowest, 3, bounds, peaks, found,
+                uppers, work,
+            )  # fmt: skip
+            taken |= set(found[:m].tolist())
+            assert (uppers[:m] >= exact[found[:m]]).all()
+        assert set(np.argsort(exact)[-3:].tolist()) <= taken
 
 
 def test_centring_matches_its_twin() -> None:
@@ -146,6 +229,15 @@ def test_exact_dot_is_bit_equal_to_its_twin() -> None:
     assert (out == oracles.exact_dots(decoded, x)).all()
 
 
+@given(hnp.arrays(np.float32, st.integers(1, 40), elements=FLOATS), st.integers(1, 45))
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_cut_is_reached_by_as_many_as_wanted(values: np.ndarray, wanted: int) -> None:
+    least = topk.cut(values, len(values), wanted)
+    assert least in values
+    assert np.count_nonzero(values >= least) >= min(wanted, len(values))
+    assert least >= oracles.cut(values, wanted) - (np.ptp(values) / 500 + 1e-6)
+
+
 @given(st.floats(-2, 2))
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_thresholds_are_only_rounded_down(value: float) -> None:
@@ -154,9 +246,9 @@ def test_thresholds_are_only_rounded_down(value: float) -> None:
 
 
 @given(
-    count=st.integers(1, 70),
-    k=st.integers(0, 80),
-    dim=st.sampled_from([64, 100]),
+    count=st.integers(1, 140),
+    k=st.integers(0, 150),
+    dim=st.sampled_from([64, 100, 300]),
     seed=st.integers(0, 1000),
     rotated=st.booleans(),
     floats=st.booleans(),
@@ -176,9 +268,9 @@ def test_topk_matches_its_twin(
         wide = np.zeros(table.width, np.float32)
         wide[:dim] = x
         found, _ = top(table, count, x, k, mask)
-        assert found == oracles.top_rows(held, wide, k, mask)
+        assert found == wanted_top(held, wide, k, mask)
         found, _ = top(table, count, x, k, mask, floor=0.5)
-        assert found == oracles.top_rows(held, wide, k, mask, floor=0.5)
+        assert found == wanted_top(held, wide, k, mask, floor=0.5)
 
 
 def test_topk_is_exact_when_every_row_is_a_candidate() -> None:
@@ -194,9 +286,43 @@ def test_topk_is_exact_when_every_row_is_a_candidate() -> None:
     for rotated in (False, True):
         table = table_of(rows, rotated=rotated)
         found, work = top(table, count, x, 9)
-        assert found == oracles.top_rows(rows, x, 9)
+        assert found == wanted_top(rows, x, 9)
         assert work[0] == count
         assert work[3] <= count
+
+
+@pytest.mark.parametrize("dim", [257, 768, 1000, 1024])
+@pytest.mark.parametrize("floats", [True, False])
+def test_topk_is_exact_at_other_dimensions(dim: int, floats: bool) -> None:
+    count = 90 if JIT_DISABLED else 1500
+    rows = unit_rows(count, dim, dim, spread=0.7)
+    rows[count // 2 :: 9] = rows[1]
+    table = table_of(rows, rotated=True, floats=floats)
+    held = truth(table, count)
+    mask = (np.arange(count) % 7 != 3).astype(np.uint8)
+    for x in (rows[1], rows[5], unit_rows(1, dim, 3)[0]):
+        wide = np.zeros(table.width, np.float32)
+        wide[:dim] = x
+        for k, floor in ((1, 0.6), (1, -np.inf), (40, -np.inf)):
+            found, work = top(table, count, x, k, mask, floor)
+            assert found == wanted_top(held, wide, k, mask, floor)
+            assert work[0] == count
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_a_query_that_is_not_finite_is_refused(k: int) -> None:
+    table = table_of(unit_rows(20, 64, 1))
+    for value in (np.nan, np.inf):
+        x = np.ones(64, np.float32)
+        x[7] = value
+        scores, rows, work = np.empty(k, np.float32), np.empty(k, np.int32), np.zeros(4, np.int64)
+        assert (
+            topk.topk_rows(
+                *table.columns, 20, x, table.rotation, np.ones(20, np.uint8), -np.inf, scores,
+                rows, work,
+            )
+            == -1
+        )  # fmt: skip
 
 
 def test_mean_is_bit_equal_to_its_twin() -> None:

@@ -81,7 +81,7 @@ def test_an_inner_kernel_refuses_python() -> None:
     function = REGISTRY["gate.choose_"].function
     for _ in range(2):  # before it is compiled, and after
         with pytest.raises(TypeError, match="called by kernels only"):
-            function(*[None] * 11)
+            function(*[None] * 12)
         REGISTRY["gate.choose_"].compile()
 
 

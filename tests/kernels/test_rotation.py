@@ -45,7 +45,7 @@ def test_the_span_is_orthonormal_and_holds_most(kind: str) -> None:
 
 
 def test_a_flat_spectrum_is_looked_at_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    import rsm_fast.arena as module
+    import rsm_fast.kernels.rotation as module
 
     looked: list[int] = []
 

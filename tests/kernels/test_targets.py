@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from rsm_fast.kernels import dot_int8
+from rsm_fast.kernels import dot_int8, heads
 from rsm_fast.kernels.jit import JIT_DISABLED
 
 HERE = Path(__file__).parent
@@ -40,19 +41,30 @@ def test_kernel_suite_on_other_targets(environment: dict[str, str], repo_root: P
     assert done.returncode == 0, done.stdout[-4000:]
 
 
-def assembly(triple: str, cpu: str, features: str) -> str:
-    """The inner loop of `dot1`, compiled for a target."""
+class Emitter(NamedTuple):
+    """What the pieces of IR ask of the emitter of an intrinsic."""
+
+    builder: ir.IRBuilder
+    isa: str
+
+
+def assembly(triple: str, cpu: str, features: str, *, head: bool = False) -> str:
+    """The inner loop of `dot1`, or of `head_bounds16`, compiled for a target."""
     isa = dot_int8._choose(frozenset(f[1:] for f in features.split(",") if f))
     pointer, wide = ir.IntType(8).as_pointer(), ir.IntType(64)
     module = ir.Module()
     module.triple = triple
-    function = ir.Function(module, ir.FunctionType(ir.IntType(32), [pointer, pointer, wide]), "f")
+    result = ir.VectorType(ir.FloatType(), 16) if head else ir.IntType(32)
+    function = ir.Function(module, ir.FunctionType(result, [pointer, pointer, wide]), "f")
     builder = ir.IRBuilder(function.append_basic_block())
     row, query, size = function.args
-    (part,) = dot_int8._loop_dots(builder, isa, [row], query, size)
-    lanes = dot_int8._LANES[isa]
-    total = dot_int8._call(builder, f"llvm.vector.reduce.add.v{lanes}i32", ir.IntType(32), part)
-    builder.ret(total)
+    if head:
+        builder.ret(heads._dots16(Emitter(builder, isa), row, query))  # type: ignore[arg-type]
+    else:
+        (part,) = dot_int8._loop_dots(builder, isa, [row], query, size)
+        lanes = dot_int8._LANES[isa]
+        name = f"llvm.vector.reduce.add.v{lanes}i32"
+        builder.ret(dot_int8._call(builder, name, ir.IntType(32), part))
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(triple)
@@ -75,6 +87,23 @@ def assembly(triple: str, cpu: str, features: str) -> str:
 )
 def test_instructions_by_target(triple: str, cpu: str, features: str, instruction: str) -> None:
     assert instruction in assembly(triple, cpu, features)
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu", "features", "instruction"),
+    [
+        ("aarch64-unknown-linux-gnu", "neoverse-n1", "+dotprod", "sdot"),
+        ("aarch64-unknown-linux-gnu", "generic", "", "smlal"),
+        ("x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512vnni,+avx512bw,+avx512vl", "vpdpbusd"),
+        ("x86_64-unknown-linux-gnu", "alderlake", "+avxvnni,+avx2", "vpdpbusd"),
+        ("x86_64-unknown-linux-gnu", "haswell", "+avx2", "vpmaddubsw"),
+        ("x86_64-unknown-linux-gnu", "x86-64", "", "pmaddwd"),
+    ],
+)
+def test_instructions_of_heads_by_target(
+    triple: str, cpu: str, features: str, instruction: str
+) -> None:
+    assert instruction in assembly(triple, cpu, features, head=True)
 
 
 def test_the_choice_prefers_the_widest() -> None:
