@@ -10,10 +10,10 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from rsm_fast.errors import InvalidInputError, MissingDependencyError, ModelFileError
 from rsm_fast.modelfiles import PACKAGED_TOKENIZER, check_file, packaged_file
@@ -34,6 +34,8 @@ __all__ = [
     "shared_tokenizer",
     "without_surrogates",
 ]
+
+_T = TypeVar("_T")
 
 
 class TokenCounter(Protocol):
@@ -148,7 +150,7 @@ class PlainTokenizerCounter:
 
 # What str.split() takes for white space but BERT's normaliser deletes, joining its sides.
 _CONTROL_SPACES: Final = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
-_SPACES: Final = re.compile("[ \t\r\n]+")
+_SPACES: Final = re.compile(rf"[^\S{_CONTROL_SPACES}]+")
 # Characters that BERT's pre-tokeniser always cuts off as words of their own: ASCII and
 # common general punctuation, and ideographs. The rest of a long word comes in runs.
 _ALONE: Final = (
@@ -162,19 +164,25 @@ _WORDS_PER_CALL: Final = 2_000
 _MANY_LINES: Final = 256
 
 
-class _Known(dict[str, tuple[int, ...]]):
-    """Ids of words; one that is not here is looked up."""
+class _Known(dict[str, _T]):
+    """What is known of words; one that is not here is looked up."""
 
-    def __init__(self, look_up: Callable[[str], tuple[int, ...]]) -> None:
+    def __init__(self, look_up: Callable[[str], _T]) -> None:
         super().__init__()
         self._look_up = look_up
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
+    def __missing__(self, word: str) -> _T:
         return self._look_up(word)
+
+    def keep(self, found: Mapping[str, _T]) -> None:
+        """Remember, forgetting the rest where that would be too many."""
+        if len(self) + len(found) > _MOST_CACHED_WORDS:
+            self.clear()
+        self.update(islice(found.items(), _MOST_CACHED_WORDS))
 
 
 class WordPieceCounter:
-    """Exact counts and ids of a BERT-type WordPiece tokenizer, by a cache of words.
+    """Counts and ids of a BERT-type WordPiece tokenizer, by a cache of words.
 
     BERT's normaliser works character by character, its pre-tokeniser always cuts at white
     space, and WordPiece looks at one word at a time. So the tokens of a text are those of
@@ -183,6 +191,12 @@ class WordPieceCounter:
     (``tests/test_tokens.py``). For the same reason the count is additive over newlines,
     exactly. A special token written out in a text (``[CLS]``) counts as one, as it does for
     the tokenizer; the template's own are not counted.
+
+    One thing counts more than the tokenizer would say. To WordPiece a word over 100 letters,
+    such as a file in base64, or one in a script that its vocabulary lacks is a single
+    ``[UNK]``, and control characters are nothing, whatever their number. No budget could be
+    kept that way: a word with an unknown part, or of which nothing is left, counts at least
+    a third of its UTF-8 bytes.
 
     Safe to use from several threads. The cache is bounded.
 
@@ -200,24 +214,26 @@ class WordPieceCounter:
         self.name = name
         self._load = load
         self._ids_of = _Known(self._looked_up)
+        self._size_of = _Known(self._sized)
         self._tokenizer: Tokenizer | None = None
+        self._unknown: int | None = None
         self._cuts: re.Pattern[str] = re.compile("")
 
     def __call__(self, text: str) -> int:
         """Tokens of ``text``."""
-        return sum(map(len, map(self._ids_of.__getitem__, _words(text))))
+        return sum(map(self._size_of.__getitem__, _words(text)))
 
     def count_lines(self, lines: Sequence[str]) -> list[int]:
         """Tokens of each line."""
         if _has_control_space("".join(lines)):
             return [self(line) for line in lines]
         split = [line.split() for line in lines]
-        ids_of = self._ids_of.__getitem__
+        size_of = self._size_of.__getitem__
         if len(lines) >= _MANY_LINES:  # their new words are tokenised in one go
             known = self._ids_of
             new = {word for word in chain.from_iterable(split) if word not in known}
             self._tokenised([word for word in new if len(word) <= _LONGEST_CACHED_WORD])
-        return [sum(map(len, map(ids_of, words))) for words in split]
+        return [sum(map(size_of, words)) for words in split]
 
     def ids(self, text: str) -> list[int]:
         """Ids of the tokens of ``text``, in order."""
@@ -229,23 +245,36 @@ class WordPieceCounter:
     def _looked_up(self, word: str) -> tuple[int, ...]:
         """Ids of a word that the cache lacks."""
         if len(word) > _LONGEST_CACHED_WORD:
-            return self._cut_up(word)
+            pieces, found = self._cut_up(word)
+            return tuple(chain.from_iterable(map(found.__getitem__, pieces)))
         ids = self._encoded(word)
-        self._keep({word: ids})
+        self._ids_of.keep({word: ids})
         return ids
+
+    def _sized(self, word: str) -> int:
+        """Count of a word that the cache lacks."""
+        if len(word) > _LONGEST_CACHED_WORD:
+            pieces, found = self._cut_up(word)
+            sizes = {piece: self._size(piece, ids) for piece, ids in found.items()}
+            return sum(map(sizes.__getitem__, pieces))
+        size = self._size(word, self._ids_of[word])
+        self._size_of.keep({word: size})
+        return size
+
+    def _size(self, word: str, ids: tuple[int, ...]) -> int:
+        """What a word of these ids counts; see the class."""
+        if ids and self._unknown not in ids:
+            return len(ids)
+        visible = word.strip(_CONTROL_SPACES)
+        return max(len(ids), (len(visible.encode("utf-8", "replace")) + 2) // 3)
 
     def _encoded(self, text: str) -> tuple[int, ...]:
         tokenizer = self._tokenizer or self._open()
         clean = without_surrogates(text)
         return tuple(tokenizer.encode(clean, add_special_tokens=False).ids)
 
-    def _keep(self, found: dict[str, tuple[int, ...]]) -> None:
-        if len(self._ids_of) + len(found) > _MOST_CACHED_WORDS:
-            self._ids_of.clear()
-        self._ids_of.update(islice(found.items(), _MOST_CACHED_WORDS))
-
-    def _cut_up(self, word: str) -> tuple[int, ...]:
-        """Ids of a long word, cut where the tokenizer would, so that its pieces repeat too."""
+    def _cut_up(self, word: str) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+        """Pieces of a long word, cut where the tokenizer would, so that they repeat; their ids."""
         if self._tokenizer is None:
             self._open()
         pieces = self._cuts.findall(word)
@@ -257,7 +286,7 @@ class WordPieceCounter:
         for piece in distinct:
             if piece not in found:
                 found[piece] = self._encoded(piece)
-        return tuple(chain.from_iterable(map(found.__getitem__, pieces)))
+        return pieces, found
 
     def _tokenised(self, words: list[str]) -> dict[str, tuple[int, ...]]:
         """Ids of short words, kept in the cache."""
@@ -277,7 +306,7 @@ class WordPieceCounter:
                 if index is not None:
                     lists[index].append(token)
             found.update(zip(block, map(tuple, lists), strict=True))
-        self._keep(found)
+        self._ids_of.keep(found)
         return found
 
     def _open(self) -> Tokenizer:
@@ -287,6 +316,8 @@ class WordPieceCounter:
         choices = [re.escape(text) for text in sorted(specials, key=len, reverse=True)]
         choices += [f"[{_ALONE}]", f"[^{_ALONE}]+"]
         self._cuts = re.compile("|".join(choices))
+        unknown = getattr(tokenizer.model, "unk_token", None)
+        self._unknown = None if unknown is None else tokenizer.token_to_id(unknown)
         self._tokenizer = tokenizer
         return tokenizer
 
