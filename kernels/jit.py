@@ -133,8 +133,8 @@ class _Linked(CPUDispatcher):  # type: ignore[misc]
             self.overloads[tuple(cres.signature.args)] = cres
         else:
             super().add_overload(cres)
-        if self.inlined:
-            return
+        if self.inlined or tuple(cres.signature.args) != tuple(self.entry.declared()[0]):
+            return  # of another specialisation, which only Python can ask for, callers know nothing
         declared = copy.copy(cres.fndesc)
         declared.mangled_name = f"rsm_fast.{self.entry.name}"
         address = cres.library.get_pointer_to_function(cres.fndesc.llvm_func_name)

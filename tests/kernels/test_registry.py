@@ -76,6 +76,32 @@ def test_kernels_have_the_declared_specialisation_only() -> None:
 
 
 @pytest.mark.skipif(JIT_DISABLED, reason="plain functions can be called by anyone")
+@pytest.mark.skipif(JIT_DISABLED, reason="without the JIT there are no specialisations")
+@pytest.mark.parametrize("early", [True, False])
+def test_another_specialisation_leaves_callers_alone(tmp_path: Path, early: bool) -> None:
+    code = """
+from rsm_fast.kernels.jit import kernel
+
+@kernel("float64(float64)")
+def twice(x):
+    return x * 2.0
+
+@kernel("float64(float64)")
+def four_times(x):
+    return twice(x) * 2.0
+
+EARLY = {early} and twice(3)  # a whole number: not what is declared
+first = four_times(1.25)
+assert twice(3) == 6.0 and len(twice.overloads) == 2
+again = kernel("float64(float64)")(lambda x: twice(x) + four_times(x))
+print([first, four_times(1.25), again(1.25)])
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code.format(early=early), "utf-8")
+    done = outcome(f"import runpy; runpy.run_path({str(script)!r})", NUMBA_CACHE_DIR=str(tmp_path))
+    assert done == [5.0, 5.0, 7.5]
+
+
 def test_an_inner_kernel_refuses_python() -> None:
     importlib.import_module("rsm_fast.kernels.gate")
     function = REGISTRY["gate.choose_"].function
