@@ -120,6 +120,7 @@ def test_any_stream_is_decided_as_defined(seed, dim, count, spread, tau, gate, d
     assert again.tolist() == atoms.tolist()
 
 
+@pytest.mark.skipif(JIT_DISABLED, reason="learning the rotation takes minutes in plain Python")
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_heads_of_members_and_means_leave_decisions_as_they_are(
@@ -127,8 +128,8 @@ def test_heads_of_members_and_means_leave_decisions_as_they_are(
 ) -> None:
     monkeypatch.setattr(Arena, "cascade_rows", 16)
     rng = np.random.default_rng(8)
-    vectors = near(rng, rng.standard_normal((20, 300)), 90 if JIT_DISABLED else 700, 0.9)
-    vectors[40::7] = vectors[3]
+    vectors = near(rng, rng.standard_normal((20, 300)), 700, 0.9)
+    vectors[30::7] = vectors[3]
     for tau in (0.4, 0.55, 0.9):
         atoms, arena, clusterer = streamed(vectors, gate, tau, dtype=dtype)
         assert len(arena.table.rotation) > 0

@@ -291,10 +291,10 @@ def test_topk_is_exact_when_every_row_is_a_candidate() -> None:
         assert work[3] <= count
 
 
-@pytest.mark.parametrize("dim", [257, 768, 1000, 1024])
+@pytest.mark.parametrize("dim", [257] if JIT_DISABLED else [257, 768, 1000, 1024])
 @pytest.mark.parametrize("floats", [True, False])
 def test_topk_is_exact_at_other_dimensions(dim: int, floats: bool) -> None:
-    count = 90 if JIT_DISABLED else 1500
+    count = 40 if JIT_DISABLED else 1500
     rows = unit_rows(count, dim, dim, spread=0.7)
     rows[count // 2 :: 9] = rows[1]
     table = table_of(rows, rotated=True, floats=floats)
