@@ -9,15 +9,15 @@ import sqlite3
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from rsm_fast.closing import Closing
 from rsm_fast.errors import StoreError
 
 __all__ = ["AnswerCache"]
 
 
-class AnswerCache:
+class AnswerCache(Closing):
     """Maps requests to answers, in one SQLite file of mode 0600.
 
     The key is a hash of everything that decides an answer: model, messages, schema, options.
@@ -77,14 +77,3 @@ class AnswerCache:
         """Close the file; closing twice is fine."""
         with self._lock:
             self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from rsm_fast.closing import Closing
 from rsm_fast.errors import InvalidInputError, NotFoundError
 from rsm_fast.instants import TimestampLike
 from rsm_fast.llm import LanguageModel
@@ -32,7 +32,7 @@ from rsm_fast.types import Pack, TurnLike
 __all__ = ["NoteMemory"]
 
 
-class NoteMemory:
+class NoteMemory(Closing):
     """Notes over the turns of a `Memory`, after A-MEM (Xu et al., arXiv 2502.12110).
 
     Each turn gets a note: keywords, tags and a context from a language model, links to the
@@ -295,17 +295,6 @@ class NoteMemory:
     def close(self) -> None:
         """Close the memory below."""
         self.memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"NoteMemory({self.memory!r}, k={self._method.k})"
