@@ -1,9 +1,9 @@
 """One LoCoMo conversation as notes: what a model makes of it, what that costs, what it answers.
 
 ``python -m bench.notes.conversation --write`` takes the endpoint that the environment names (see
-`bench.notes.peer`), else the stand-in, which can keep notes but not answer. Answers of the model
-are kept with what they cost, so a run that was stopped continues, and counts what the whole
-would have cost.
+`bench.notes.peer`), else a server of its own with the stand-in behind it, which can keep notes
+but not answer. Answers of a model are kept with what they cost, so a run that was stopped
+continues, and counts what the whole would have cost.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import Question, Stream, read_dataset
+from bench.model_server import serving
 from bench.notes.peer import NoteSystem, model_from_environment
 from bench.notes.standin import StandIn
 from bench.quality.answers import Prompt, answer_all, summary
 from bench.quality.measures import Scorer
 from bench.quality.vectors import CachedEmbedder, default_cache
 from rsm_fast.embedding import Embedder, as_embedder
-from rsm_fast.llm import Answer, AnswerCache, LanguageModel, Schema, Usage
+from rsm_fast.llm import Answer, AnswerCache, ChatEndpoint, LanguageModel, Schema, Usage
 from rsm_fast.tokens import TokenCounter, as_token_counter
 
 __all__ = [
@@ -128,10 +129,11 @@ def model_name() -> str:
 
 @contextmanager
 def kept_model(folder: Path, timeout: float = 600.0) -> Iterator[Kept]:
-    """The environment's model with its answers kept in a folder, or the stand-in."""
+    """The environment's model with its answers kept in a folder; else a server of the stand-in."""
     counter = as_token_counter(None)
     if not (name := model_name()):
-        yield Kept(StandIn(), counter)
+        with serving(StandIn().reply, count=counter) as server:
+            yield Kept(ChatEndpoint(server.url, "stand-in", max_tokens=None), counter)
         return
     folder.mkdir(parents=True, exist_ok=True)
     endpoint = model_from_environment(

@@ -4,9 +4,9 @@ import json
 
 import pytest
 from llama_server import llama_server
-from model_server import serving
 
 from bench.datasets import Dataset, Question, Stream
+from bench.model_server import serving
 from bench.quality.answers import answer_all, overlap, prompts_of, summary
 from bench.quality.command import main
 from rsm_fast.embedding import HashingEmbedder

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import ModelServer, serving
 
+from bench.model_server import ModelServer, serving
 from rsm_fast.errors import InvalidInputError, LanguageModelError, StoreError
 from rsm_fast.llm import AnswerCache, ChatEndpoint, Usage, ask
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from model_server import ModelServer, serving
 
+from bench.model_server import ModelServer, serving
 from bench.notes.standin import StandIn
 from rsm_fast import Memory
 from rsm_fast.cli import main

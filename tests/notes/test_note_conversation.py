@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import serving
 
 from bench.datasets import Question, Stream
+from bench.model_server import serving
 from bench.notes import conversation
 from bench.notes.conversation import Kept, kept_model, run_variant, slice_of, tables, write_page
 from bench.notes.standin import StandIn

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_server import ModelServer, serving
 
+from bench.model_server import ModelServer, serving
 from bench.notes.standin import StandIn
 from rsm_fast import Memory
 from rsm_fast.llm import AnswerCache, ChatEndpoint

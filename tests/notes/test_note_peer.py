@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from model_server import ModelServer, serving
 
 from bench.datasets import Question, Stream, read_dataset
+from bench.model_server import ModelServer, serving
 from bench.notes.peer import NOTES, model_from_environment
 from bench.notes.standin import StandIn
 from bench.quality.run import run_stream

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+__all__ = ["ModelServer", "serving"]
+
 Replier = Callable[[dict[str, Any]], str]
 
 
@@ -32,6 +34,8 @@ class ModelServer:
         Whether ``json_object`` may come with a schema beside it.
     counts : bool
         Whether answers tell their usage.
+    count : callable
+        Tokens of a text, for that.
 
     Attributes
     ----------
@@ -49,11 +53,13 @@ class ModelServer:
         formats: frozenset[str] = frozenset({"json_schema", "json_object"}),
         schema_beside: bool = True,
         counts: bool = True,
+        count: Callable[[str], int] = lambda text: len(text.split()),
     ) -> None:
         self.reply = reply
         self.formats = formats
         self.schema_beside = schema_beside
         self.counts = counts
+        self.count = count
         self.faults: deque[str] = deque()
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -69,12 +75,15 @@ class ModelServer:
 
     @property
     def url(self) -> str:
+        """What a client is given as ``base_url``."""
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
     def start(self) -> None:
+        """Serve, in a thread."""
         self._thread.start()
 
     def stop(self) -> None:
+        """Answer what hangs, and end."""
         self._released.set()
         self._http.shutdown()
         self._http.server_close()
@@ -99,6 +108,7 @@ class ModelServer:
         return ""
 
     def wait(self) -> None:
+        """Take as long as told; how many do so at a time is counted."""
         with self._lock:
             self.active += 1
             self.most_active = max(self.most_active, self.active)
@@ -107,9 +117,11 @@ class ModelServer:
             self.active -= 1
 
     def hang(self) -> None:
+        """Answer nothing until the server stops."""
         self._released.wait(30)
 
     def completion(self, text: str, finish: str, request: dict[str, Any]) -> dict[str, Any]:
+        """The document of an answer."""
         made: dict[str, Any] = {
             "object": "chat.completion",
             "model": request.get("model"),
@@ -122,8 +134,8 @@ class ModelServer:
             ],
         }
         if self.counts:
-            prompt = sum(len(message["content"].split()) for message in request["messages"])
-            made["usage"] = {"prompt_tokens": prompt, "completion_tokens": len(text.split())}
+            prompt = sum(self.count(message["content"]) for message in request["messages"])
+            made["usage"] = {"prompt_tokens": prompt, "completion_tokens": self.count(text)}
         return made
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
