@@ -20,17 +20,17 @@ from typing import Any
 
 from bench.datasets import Question, Stream, read_dataset
 from bench.model_server import serving
+from bench.notes.kept import Kept
 from bench.notes.peer import NoteSystem, model_from_environment
 from bench.notes.standin import StandIn
 from bench.quality.answers import Prompt, answer_all, summary
 from bench.quality.measures import Scorer
 from bench.quality.vectors import CachedEmbedder, default_cache
 from rsm_fast.embedding import Embedder, as_embedder
-from rsm_fast.llm import Answer, AnswerCache, ChatEndpoint, LanguageModel, Schema, Usage
+from rsm_fast.llm import AnswerCache, ChatEndpoint, LanguageModel, Usage
 from rsm_fast.tokens import TokenCounter, as_token_counter
 
 __all__ = [
-    "Kept",
     "Outcome",
     "kept_model",
     "main",
@@ -73,55 +73,6 @@ class Outcome:
     answered: list[dict[str, Any]]
 
 
-class Kept:
-    """A model whose answers are kept with what they cost.
-
-    Parameters
-    ----------
-    model : LanguageModel
-    counter : TokenCounter
-        Counts where the model does not.
-    cache : AnswerCache or None
-    """
-
-    def __init__(
-        self, model: LanguageModel, counter: TokenCounter, cache: AnswerCache | None = None
-    ) -> None:
-        self.model = model
-        self._counter = counter
-        self._cache = cache
-
-    def chat(self, messages: Sequence[Mapping[str, str]], schema: Schema | None = None) -> Answer:
-        """As the model, or as it did before."""
-        key = AnswerCache.key({"messages": [dict(one) for one in messages], "schema": schema})
-        kept = None if self._cache is None else self._cache.get(key)
-        if kept is None:
-            kept = self._asked(messages, schema)
-            if self._cache is not None:  # an empty one counts as false
-                self._cache.put(key, kept)
-        tokens = (kept["prompt_tokens"], kept["completion_tokens"])
-        usage = Usage(1, 0, *tokens, kept["estimated"])
-        return Answer(kept["text"], usage=usage, finish=kept["finish"], model=kept["model"])
-
-    def _asked(
-        self, messages: Sequence[Mapping[str, str]], schema: Schema | None
-    ) -> dict[str, Any]:
-        given = self.model.chat(messages, schema)
-        answer = given if isinstance(given, Answer) else Answer(str(given))
-        usage = answer.usage
-        if not usage.calls:
-            asked = sum(self._counter(message["content"]) for message in messages)
-            usage = Usage(1, 0, asked, self._counter(answer.text), estimated=True)
-        return {
-            "text": answer.text,
-            "finish": answer.finish,
-            "model": answer.model,
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-            "estimated": usage.estimated,
-        }
-
-
 def model_name() -> str:
     """Name of the model that the environment names; empty for the stand-in."""
     return os.environ.get("RSM_FAST_LLM_MODEL", "") if os.environ.get("RSM_FAST_LLM_URL") else ""
@@ -136,9 +87,7 @@ def kept_model(folder: Path, timeout: float = 600.0) -> Iterator[Kept]:
             yield Kept(ChatEndpoint(server.url, "stand-in", max_tokens=None), counter)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    endpoint = model_from_environment(
-        timeout=timeout, max_tokens=_MOST_TOKENS, concurrency=1, cache=None
-    )
+    endpoint = model_from_environment(timeout=timeout, max_tokens=_MOST_TOKENS, concurrency=1)
     with AnswerCache(folder / f"{name}.sqlite") as cache:
         yield Kept(endpoint, counter, cache)
 

@@ -20,9 +20,11 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
+from bench.notes.kept import Kept
 from bench.notes.standin import StandIn
 from bench.quality.packed import Packed, Shown, SystemStats
 from rsm_fast import Memory
+from rsm_fast.closing import Closing
 from rsm_fast.embedding import Embedder
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.llm import AnswerCache, ChatEndpoint, LanguageModel, Usage
@@ -49,11 +51,16 @@ def model_from_environment(**options: Any) -> ChatEndpoint:
             "a-mem: set RSM_FAST_LLM_URL and RSM_FAST_LLM_MODEL to an OpenAI-compatible endpoint, "
             "or run the systems `a-mem-standin...`, which need none"
         )
-    if "cache" not in options:
-        default = user_cache_path("rsm_fast", appauthor=False) / "bench" / "answers.sqlite"
-        options["cache"] = AnswerCache(Path(os.environ.get("RSM_FAST_LLM_CACHE", default)))
     key = os.environ.get("RSM_FAST_LLM_KEY")
     return ChatEndpoint(url, name, **{"api_key": key, "concurrency": _WORKERS, **options})
+
+
+def _kept_from_environment(counter: TokenCounter) -> Kept:
+    """That endpoint, each of its answers paid for once, and counted every time."""
+    model = model_from_environment()
+    default = user_cache_path("rsm_fast", appauthor=False) / "bench" / "answers.sqlite"
+    cache = AnswerCache(Path(os.environ.get("RSM_FAST_LLM_CACHE", default)))
+    return Kept(model, counter, cache, model.model)
 
 
 class NoteSystem:
@@ -64,21 +71,33 @@ class NoteSystem:
     embedder : Embedder
     counter : TokenCounter
     model : LanguageModel
+    details : bool
+        Pack descriptions behind the texts.
+    own_model : bool
+        Close the model with the system.
     options
         Of `NoteMemory`.
 
     Attributes
     ----------
     usage : Usage
-        What all answers of the model cost, cached ones left out.
+        What all answers of the model cost, or did when they were asked for.
     """
 
     def __init__(
-        self, embedder: Embedder, counter: TokenCounter, model: LanguageModel, **options: Any
+        self,
+        embedder: Embedder,
+        counter: TokenCounter,
+        model: LanguageModel,
+        *,
+        details: bool = True,
+        own_model: bool = False,
+        **options: Any,
     ) -> None:
         memory = Memory(embedder=embedder, count_tokens=counter)
         self._notes = NoteMemory(memory, model, **options)
-        self._model = model
+        self._own = model if own_model and isinstance(model, Closing) else None
+        self._details = details
         self._arrived = 0
         self.operations = 0
         self.usage = Usage()
@@ -91,7 +110,7 @@ class NoteSystem:
 
     def read(self, query: str, budget: int) -> Packed:
         """One pack."""
-        pack = self._notes.pack(query, budget=budget)
+        pack = self._notes.pack(query, budget=budget, details=self._details)
         shown = tuple(Shown(chunk.id, chunk.text, chunk.copies) for chunk in pack.chunks)
         return Packed(pack.text, pack.tokens, shown, pack.stats.folded_tokens)
 
@@ -118,10 +137,10 @@ class NoteSystem:
         )
 
     def close(self) -> None:
-        """Close the memory and the model's cache."""
+        """Close the memory, and its own model's cache."""
         self._notes.close()
-        if isinstance(self._model, ChatEndpoint):
-            self._model.close()
+        if self._own is not None:
+            self._own.close()
 
     def _dated(self, turn: Turn) -> Turn:
         """A turn without a time gets its place in the stream, as seconds."""
@@ -129,20 +148,27 @@ class NoteSystem:
         return turn if turn.timestamp is not None else replace(turn, timestamp=self._arrived)
 
 
-def _made(model: Callable[[], LanguageModel], **options: Any) -> Callable[..., NoteSystem]:
-    return lambda embedder, counter: NoteSystem(embedder, counter, model(), **options)
+def _standin(counter: TokenCounter) -> Kept:
+    return Kept(StandIn(), counter)
+
+
+def _made(model: Callable[[TokenCounter], Kept], **options: Any) -> Callable[..., NoteSystem]:
+    return lambda embedder, counter: NoteSystem(
+        embedder, counter, model(counter), own_model=True, **options
+    )
 
 
 _ABLATIONS: dict[str, dict[str, Any]] = {
     "": {},
     "/no-evolution": {"evolution": False},
     "/no-links": {"links": False},
+    "/texts-only": {"details": False},
     **{f"/k{k}": {"k": k} for k in (20, 30, 40, 50)},
 }
 
 NOTES: dict[str, Callable[..., NoteSystem]] = {
     f"{name}{suffix}": _made(model, **options)
-    for name, model in (("a-mem", model_from_environment), ("a-mem-standin", StandIn))
+    for name, model in (("a-mem", _kept_from_environment), ("a-mem-standin", _standin))
     for suffix, options in _ABLATIONS.items()
 }
 """Systems by name; those called ``a-mem`` need an endpoint."""

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench.datasets import READERS, DataError, read_dataset
+from bench.notes.peer import NOTES
 from bench.quality.answers import answer_all, prompts_of, summary
 from bench.quality.pictures import draw_all
 from bench.quality.report import write_report
@@ -237,8 +239,10 @@ def _answer(chosen: argparse.Namespace) -> int:
                 prompts, chosen.out / "answers" / name, model, judge, concurrency=chosen.concurrency
             )
             failures += failed
-            means = ", ".join(f"{key} {value:.1f}" for key, value in summary(rows).items())
-            print(f"{kind} {system}: {len(rows)} answered, {failed} failed; {means}")
+            print(f"{kind} {system}: {len(rows)} answered, {failed} failed; {_means(rows)}")
+            for category in sorted({row["category"] for row in rows} - {""}):
+                among = [row for row in rows if row["category"] == category]
+                print(f"  {category} ({len(among)}): {_means(among)}")
     for role, asked in (("answers", model), ("judgements", judge)):
         if asked is not None:
             usage = asked.usage
@@ -255,9 +259,14 @@ def _answer(chosen: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def _means(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{key} {value:.1f}" for key, value in summary(rows).items())
+
+
 def _systems(chosen: argparse.Namespace) -> int:
     for group, systems in GROUPS.items():
         print(f"{group}: {', '.join(systems)}")
+    print(f"notes (in no group; those not called standin need an endpoint): {', '.join(NOTES)}")
     return 0
 
 

@@ -18,6 +18,7 @@ _TITLES = {
     "ama-types": "AMA by question type and length",
     "ranking": "RealMem's official ranking measures",
     "costs": "What it costs",
+    "notes": "A-MEM",
     "ablations": "Parts of the default read path",
     "paper": "Contrasts of the published design",
     "seeds": "Four seeds",

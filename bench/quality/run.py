@@ -130,7 +130,7 @@ def run_stream(
     -------
     dict
         ``rows`` (one per question and budget), ``rankings``, ``trace`` (chunks, groups and share
-        of the largest after each batch), ``stats`` (with times).
+        of the largest after each batch), ``stats`` (with times, and what a system adds).
     """
     scorer = scorer or Scorer(stream)
     rows: list[dict[str, Any]] = []
@@ -185,6 +185,7 @@ def run_stream(
             "bytes": stats.bytes,
             "write_us": 1e6 * write_seconds / max(written, 1),
             "read_us": 1e6 * read_seconds / max(reads, 1),
+            **stats.extra,
         },
     }
 

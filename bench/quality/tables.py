@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from bench.notes.peer import NOTES
 from bench.quality.results import Results, Row, fair, on
 from bench.quality.suite import ABLATIONS, PAPER, PEERS, SEEDED
 
@@ -200,6 +201,32 @@ def _costs(results: Results) -> str:
     return _table(head, rows)
 
 
+def _notes(results: Results) -> str:
+    """A-MEM and its ablations, beside what needs no model; figures are a note's, written once."""
+    kept = _present(results, NOTES)
+    if not kept:
+        return "No system that keeps notes was run."
+    judged = "/".join(f"{budget / 1000:g}k" for budget in results.budgets)
+    head = ["system", f"LoCoMo evidence ({judged})", "links", "rewritings", "calls", "tokens"]
+    rows = []
+    for system in [*_present(results, ("budget-rag-n1", _REFERENCE)), *kept]:
+        cells = [_strong(system), _by_budget(results, system, "evidence", on("locomo"))]
+        if system in NOTES:
+            notes = max(results.average(system, "chunks"), 1)
+            asked, told = (
+                _number(results.average(system, f"{part}_tokens_per_operation"), 0)
+                for part in ("prompt", "answer")
+            )
+            cells += [
+                _number(results.average(system, "links") / notes),
+                _number(results.average(system, "evolutions") / notes),
+                _number(results.average(system, "calls_per_operation")),
+                f"{asked} + {told}",
+            ]
+        rows.append([*cells, *[""] * (len(head) - len(cells))])
+    return _table(head, rows)
+
+
 def _ablations(results: Results) -> str:
     head = [
         "variant",
@@ -377,6 +404,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "ama-types": _ama_types,
     "ranking": _ranking,
     "costs": _costs,
+    "notes": _notes,
     "ablations": _ablations,
     "paper": _paper,
     "seeds": _seeds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from rsm_fast.cli.opening import open_memory
@@ -30,8 +31,12 @@ def notes(arguments: Namespace) -> int:
 def _complete(arguments: Namespace) -> int:
     from rsm_fast.notes import NoteMemory
 
-    model = None if arguments.dry_run else _endpoint(arguments)
-    with open_memory(arguments) as memory:
+    with ExitStack() as open_until_done:
+        model = None
+        if not arguments.dry_run:
+            model = _endpoint(arguments)
+            open_until_done.callback(model.close)
+        memory = open_until_done.enter_context(open_memory(arguments))
         kept = NoteMemory(
             memory,
             model,

@@ -137,8 +137,8 @@ def ask(
     Returns
     -------
     Answer
-        With ``problem`` if the last answer does not fit either; ``parsed`` may then hold what
-        of it is JSON. ``usage`` covers all rounds.
+        With ``problem`` if the last answer does not fit either, or none came when it was asked
+        once more; ``parsed`` may then hold what of it is JSON. ``usage`` covers all rounds.
 
     Raises
     ------
@@ -147,16 +147,15 @@ def ask(
     """
     usage = Usage()
     asked = list(messages)
+    answer: Answer | None = None
     for round_ in range(repairs + 1):
         try:
-            given = model.chat(asked, schema)
-        except LanguageModelError:
-            raise
-        except Exception as error:  # anybody's code
-            raise LanguageModelError(
-                f"{type(model).__name__}.chat failed: {type(error).__name__}: {error}"
-            ) from error
-        answer = _checked(given, schema, model)
+            answer = _asked(model, asked, schema)
+        except LanguageModelError as error:
+            if answer is None:
+                raise
+            answer = replace(answer, problem=f"{answer.problem}; asked once more: {error}")
+            break  # with what was paid for
         usage += answer.usage
         if not answer.problem or round_ == repairs:
             break
@@ -169,7 +168,20 @@ def ask(
                 "nothing but one JSON object as described.",
             },
         ]
+    assert answer is not None
     return replace(answer, usage=usage)
+
+
+def _asked(model: LanguageModel, messages: Sequence[Message], schema: Schema) -> Answer:
+    try:
+        given = model.chat(messages, schema)
+    except LanguageModelError:
+        raise
+    except Exception as error:  # anybody's code
+        raise LanguageModelError(
+            f"{type(model).__name__}.chat failed: {type(error).__name__}: {error}"
+        ) from error
+    return _checked(given, schema, model)
 
 
 def _checked(given: object, schema: Schema, model: object) -> Answer:

@@ -291,9 +291,26 @@ def test_every_table_is_filled_where_all_systems_were_run():
     assert tables["seeds"].count("50.0 (50.0 to 50.0)") == 12
     assert tables["paper"].count("\n") == 1 + len(PAPER)
     assert "no-speaker" in tables["ablations"]
+    assert tables["notes"] == "No system that keeps notes was run."
     made = made_up_results()
     del made.rows["int8"]
     assert "int8" not in render_all(made)["replicates"]
+
+
+def test_what_notes_cost_stands_beside_what_they_show():
+    results = made_up_results()
+    parts = {"links": 25.0, "evolutions": 5.0, "calls_per_operation": 2.0}
+    parts |= {"prompt_tokens_per_operation": 1234.4, "answer_tokens_per_operation": 99.6}
+    results.rows["a-mem"] = results.rows["rrf-n1"]
+    results.units["a-mem"] = [
+        {**unit, "stats": {**unit["stats"], **parts}} for unit in results.units["rrf-n1"]
+    ]
+    lines = render_all(results)["notes"].splitlines()
+    assert lines[2:] == [
+        "| budget-rag-n1 | 50.0 |  |  |  |  |",
+        "| **hybrid** | 60.0 |  |  |  |  |",
+        "| a-mem | 50.0 | 2.5 | 0.5 | 2.0 | 1,234 + 100 |",
+    ]
 
 
 def test_documents_keep_what_stands_outside_the_markers(tmp_path):

@@ -103,6 +103,24 @@ def test_a_model_that_fails_is_one_error(broken: object) -> None:
         ask(Scripted(broken), [], SCHEMA)
 
 
+def test_an_answer_that_was_paid_for_is_kept_when_no_second_one_comes() -> None:
+    class Once:
+        """Answers once, and then no more."""
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def chat(self, messages: Any, schema: Any = None) -> Any:
+            self.calls += 1
+            if self.calls > 1:
+                raise TimeoutError("gone")
+            return Answer('{"why": "so"}', usage=Usage(1, 0, 7, 3))
+
+    answer = ask(Once(), [], SCHEMA)
+    assert answer.parsed == {"why": "so"} and answer.usage.tokens == 10
+    assert "'links' is missing; asked once more: Once.chat failed" in answer.problem
+
+
 def test_costs_add_up() -> None:
     usage = Usage(1, 0, 1000, 500) + Usage(2, 1, 3000, 500, estimated=True)
     assert usage == Usage(3, 1, 4000, 1000, True) and usage.tokens == 5000

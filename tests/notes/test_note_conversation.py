@@ -11,7 +11,8 @@ import pytest
 from bench.datasets import Question, Stream
 from bench.model_server import serving
 from bench.notes import conversation
-from bench.notes.conversation import Kept, kept_model, run_variant, slice_of, tables, write_page
+from bench.notes.conversation import kept_model, run_variant, slice_of, tables, write_page
+from bench.notes.kept import Kept
 from bench.notes.standin import StandIn
 from rsm_fast.embedding import as_embedder
 from rsm_fast.llm import AnswerCache

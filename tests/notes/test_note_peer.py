@@ -66,14 +66,17 @@ def test_a_locomo_conversation_becomes_notes(
     system.close()
 
 
-def test_a_second_run_takes_its_answers_from_the_cache(server) -> None:
+def test_a_second_run_takes_its_answers_from_the_cache_and_counts_what_they_cost(server) -> None:
     turns = [Turn(f"the {word} cat sleeps", id=word) for word in ("red", "old", "fat")]
+    extra = []
     for _ in range(2):
         system = make_system("a-mem", as_embedder("hashing"), as_token_counter(None))
         system.write(turns)
         assert system.stats().chunks == 3
+        extra.append(system.stats().extra)
         system.close()
     assert len(server.requests) == 5
+    assert extra[0] == extra[1] and extra[0]["prompt_tokens_per_operation"] > 100
 
 
 def test_every_system_has_its_name_in_the_suite() -> None:
