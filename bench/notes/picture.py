@@ -1,7 +1,7 @@
 """t-SNE of a conversation's notes, with and without links and evolution (as in A-MEM's figure).
 
-``python -m bench.notes.picture --locomo PATH --out FOLDER`` writes PNG and SVG. The model is the
-endpoint that the environment names (see `bench.notes.peer`), else the stand-in; answers that
+``python -m bench.notes.picture --out FOLDER`` writes PNG and SVG. The model is the endpoint that
+the environment names (see `bench.notes.peer`), else the stand-in; answers that
 `bench.notes.conversation` has got are not asked for again.
 """
 
@@ -28,11 +28,12 @@ from rsm_fast.notes import NoteMemory
 from rsm_fast.notes.shelf import embedded_text
 from rsm_fast.store.notes import Description
 
-__all__ = ["draw", "main", "note_vectors"]
+__all__ = ["closeness", "draw", "main", "moved", "note_vectors"]
 
 F32 = npt.NDArray[np.float32]
 
 _NEAREST = 5
+_SAME = 0.9999  # cosine of two vectors of one text, made in different batches
 
 
 def note_vectors(stream: Stream, embedder: Embedder, model: LanguageModel, **options: Any) -> F32:
@@ -57,21 +58,35 @@ def closeness(vectors: F32) -> float:
     return float(np.partition(cosines, -_NEAREST, axis=1)[:, -_NEAREST:].mean())
 
 
+def moved(vectors: F32, others: F32) -> npt.NDArray[np.bool_]:
+    """Which notes have another vector in another variant."""
+    return np.einsum("ij,ij->i", vectors, others) < _SAME
+
+
 def draw(panels: dict[str, F32], sessions: Sequence[int], title: str, folder: Path) -> list[Path]:
-    """One panel a variant, all placed by one t-SNE, coloured by session; the files."""
+    """One panel a variant, all placed by one t-SNE, coloured by session; the files.
+
+    Ringed are the notes whose vector is another than in the last panel.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     count = len(sessions)
+    last = list(panels.values())[-1]
     placed = tsne(np.concatenate(list(panels.values())))
     figure, axes = pyplot.subplots(1, len(panels), figsize=(5.5 * len(panels), 5.2), squeeze=False)
     for number, (name, vectors) in enumerate(panels.items()):
         points = placed[number * count : (number + 1) * count]
         axis = axes[0, number]
         axis.scatter(points[:, 0], points[:, 1], c=list(sessions), cmap="turbo", s=14, linewidths=0)
-        axis.set_title(f"{name}\nmean cosine with {_NEAREST} nearest: {closeness(vectors):.3f}")
+        ringed = points[moved(vectors, last)]
+        axis.scatter(
+            ringed[:, 0], ringed[:, 1], s=34, facecolors="none", edgecolors="black", linewidths=0.6
+        )
+        said = f"{name}\nmean cosine with {_NEAREST} nearest: {closeness(vectors):.3f}"
+        axis.set_title(f"{said}; {len(ringed)} of {count} moved" if len(ringed) else said)
         axis.set_xticks([])
         axis.set_yticks([])
     figure.suptitle(title)
@@ -100,8 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = {"k": chosen.k, "repairs": chosen.repairs}
     with kept_model(chosen.out) as model:
         panels = {
-            "links and evolution": note_vectors(stream, embedder, model, **given),
-            "without": note_vectors(stream, embedder, model, links=False, **given),
+            "with links and evolution": note_vectors(stream, embedder, model, **given),
+            "without links and evolution": note_vectors(
+                stream, embedder, model, links=False, **given
+            ),
         }
     names = {
         name: number for number, name in enumerate(dict.fromkeys(t.session for t in stream.turns))

@@ -64,7 +64,7 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
 def test_the_picture_is_drawn(tmp_path: Path, standin, turns) -> None:
     pytest.importorskip("matplotlib")
     from bench.datasets import Stream
-    from bench.notes.picture import closeness, draw, note_vectors
+    from bench.notes.picture import closeness, draw, moved, note_vectors
     from rsm_fast.embedding import as_embedder
     from rsm_fast.types import as_turn
 
@@ -76,6 +76,7 @@ def test_the_picture_is_drawn(tmp_path: Path, standin, turns) -> None:
     }
     assert panels["with"].shape == panels["without"].shape == (6, embedder.dim)
     assert closeness(panels["with"]) != closeness(panels["without"])
+    assert 0 < moved(panels["with"], panels["without"]).sum() < 6
     files = draw(panels, [0, 0, 0, 1, 1, 1], "A trip", tmp_path / "pictures")
     assert [file.suffix for file in files] == [".png", ".svg"]
     assert all(file.stat().st_size > 5000 for file in files)
