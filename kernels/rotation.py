@@ -16,10 +16,13 @@ import math
 
 import numpy as np
 
+from rsm_fast.kernels.dot_int8 import project4
 from rsm_fast.kernels.jit import F32, FAST, Int, kernel
 from rsm_fast.kernels.rows import HEAD
 
 __all__ = ["principal_span_"]
+
+_SAMPLES = 16  # rows of a sample that stay in the nearest cache while moments are summed
 
 
 @kernel("float32(float32[::1], float32[::1])", fastmath=FAST)
@@ -30,41 +33,89 @@ def _dot(a: F32, b: F32) -> float:
     return total  # type: ignore[no-any-return]
 
 
-@kernel("void(float32[::1], float32, float32[::1])", fastmath=FAST)
-def _add_(a: F32, factor: float, b: F32) -> None:
-    for j in range(a.size):
-        b[j] += factor * a[j]
+@kernel("void(float32[::1], float32)")
+def _fill_(x: F32, value: float) -> None:
+    for j in range(x.size):
+        x[j] = value
+
+
+@kernel("void(float32[:, ::1], int64, int64, float32[::1], float32[::1])", fastmath=FAST)
+def _combine_(rows: F32, start: Int, stop: Int, weights: F32, out: F32) -> None:
+    """Add weighted rows; four at a time, for what is added to is loaded and stored each time."""
+    four = start + (stop - start) // 4 * 4
+    for r in range(start, four, 4):
+        a, b, c, d = rows[r], rows[r + 1], rows[r + 2], rows[r + 3]
+        k = r - start
+        s, t, u, v = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+        for j in range(out.size):
+            out[j] += (s * a[j] + t * b[j]) + (u * c[j] + v * d[j])
+    for r in range(four, stop):
+        a, s = rows[r], weights[r - start]
+        for j in range(out.size):
+            out[j] += s * a[j]
+
+
+@kernel("void(float32[:, ::1], float32[:, ::1], float32[:, ::1])")
+def _product_(weights: F32, rows: F32, out: F32) -> None:
+    """Matrix product."""
+    for a in range(weights.shape[0]):
+        _fill_(out[a], np.float32(0.0))
+        _combine_(rows, 0, rows.shape[0], weights[a], out[a])
 
 
 @kernel("void(float32[:, ::1])")
 def _orthonormalise_(span: F32) -> None:
     """Gram-Schmidt, twice; what vanishes is replaced by a coordinate's direction."""
     spare = 0
+    along = np.empty(span.shape[0], np.float32)
     for a in range(span.shape[0]):
         row = span[a]
         before = math.sqrt(_dot(row, row))
         while True:
             for _ in range(2):
+                four = a // 4 * 4
+                for b in range(0, four, 4):
+                    project4(span, b, row, along)
+                for b in range(four, a):
+                    along[b] = _dot(span[b], row)
                 for b in range(a):
-                    _add_(span[b], -_dot(span[b], row), row)
+                    along[b] = -along[b]
+                _combine_(span, 0, a, along, row)
             size = math.sqrt(_dot(row, row))
             if size > 1e-4 * before and size > 0.0:
                 break
-            row[:] = 0.0
-            row[spare] = 1.0
+            _fill_(row, np.float32(0.0))
+            row[spare] = np.float32(1.0)
             spare += 1
             before = 1.0
+        scale = np.float32(1.0 / size)
         for j in range(row.size):
-            row[j] /= size
+            row[j] *= scale
 
 
-@kernel("void(float32[:, ::1], float32[:, ::1])")
-def _square_(matrix: F32, out: F32) -> None:
-    """Product of a symmetric matrix with itself."""
-    for i in range(matrix.shape[0]):
-        out[i] = 0.0
-        for j in range(matrix.shape[0]):
-            _add_(matrix[j], matrix[i, j], out[i])
+@kernel("float64(float32[:, ::1], float32[:, ::1])")
+def _moments_(sample: F32, second: F32) -> float:
+    """Second moments over their trace, which is given; zeros where that is 0."""
+    m, d = sample.shape
+    weights = np.empty(_SAMPLES, np.float32)
+    for i in range(d):
+        _fill_(second[i], np.float32(0.0))
+    for start in range(0, m, _SAMPLES):
+        stop = min(start + _SAMPLES, m)
+        for i in range(d):
+            for r in range(start, stop):
+                weights[r - start] = sample[r, i]
+            _combine_(sample, start, stop, weights, second[i])
+    total = 0.0
+    for i in range(d):
+        total += np.float64(second[i, i])
+    if total > 0.0:
+        scale = np.float32(1.0 / total)
+        for i in range(d):
+            row = second[i]
+            for j in range(d):
+                row[j] *= scale
+    return total
 
 
 @kernel("void(float32[:, ::1], int64)")
@@ -75,10 +126,11 @@ def _mix_(span: F32, start: Int) -> None:
     while step < HEAD:
         for a in range(start, start + HEAD):
             if (a - start) // step % 2 == 0:
-                for j in range(span.shape[1]):
-                    one, other = span[a, j] * half, span[a + step, j] * half
-                    span[a, j] = one + other
-                    span[a + step, j] = one - other
+                one, other = span[a], span[a + step]
+                for j in range(one.size):
+                    x, y = one[j] * half, other[j] * half
+                    one[j] = x + y
+                    other[j] = x - y
         step *= 2
 
 
@@ -89,6 +141,7 @@ def principal_span_(sample: F32, second: F32, scratch: F32, span: F32, passes: I
     Parameters
     ----------
     sample : float32[m, d]
+        d is a multiple of 64.
     second : float32[d, d]
         Becomes the second moments, ``sample.T @ sample``, over their trace.
     scratch : float32[k, d]
@@ -105,35 +158,25 @@ def principal_span_(sample: F32, second: F32, scratch: F32, span: F32, passes: I
     """
     d = sample.shape[1]
     k = span.shape[0]
-    second[:] = 0.0
-    for r in range(sample.shape[0]):
-        for i in range(d):
-            _add_(sample[r], sample[r, i], second[i])
-    total = 0.0
-    for i in range(d):
-        total += second[i, i]
-    if not total > 0.0:
+    if not _moments_(sample, second) > 0.0:
         _orthonormalise_(span)
         return 0.0
-    for i in range(d):
-        for j in range(d):
-            second[i, j] = second[i, j] / total
     squared = np.empty((d, d), np.float32)
-    _square_(second, squared)
-    _orthonormalise_(span)
+    _product_(second, second, squared)
     for _ in range(passes):
+        _product_(span, squared, scratch)
         for a in range(k):
-            scratch[a] = 0.0
-            for i in range(d):
-                _add_(squared[i], span[a, i], scratch[a])
-        span[:] = scratch
+            size = math.sqrt(_dot(scratch[a], scratch[a]))  # of the square of small shares
+            _fill_(span[a], np.float32(0.0))
+            if size > 0.0:
+                weights = np.empty(1, np.float32)
+                weights[0] = np.float32(1.0 / size)
+                _combine_(scratch, a, a + 1, weights, span[a])
         _orthonormalise_(span)
     held = 0.0
+    _product_(span, second, scratch)
     for a in range(min(k, HEAD)):
-        scratch[a] = 0.0
-        for i in range(d):
-            _add_(second[i], span[a, i], scratch[a])
-        held += _dot(scratch[a], span[a])
+        held += np.float64(_dot(scratch[a], span[a]))
     for start in range(0, k - HEAD + 1, HEAD):
         _mix_(span, start)
     return held
