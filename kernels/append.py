@@ -8,9 +8,9 @@ import numpy as np
 
 from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, kernel
 from rsm_fast.kernels.quantize import centre_row_, encode_row_
-from rsm_fast.kernels.rows import CODES, MATE, ROTATION, SLOT
+from rsm_fast.kernels.rows import CODES, MATE, ROTATION, SLOT, TURNED
 
-__all__ = ["COLUMNS", "append_row_"]
+__all__ = ["COLUMNS", "append_row_", "put_row_"]
 
 
 COLUMNS = (
@@ -57,7 +57,44 @@ def append_row_(
     int
         1, or 0 if the vector is not finite; nothing is written then.
     """
-    x = np.zeros(code.shape[1], np.float32)
+    x, turned = np.zeros(code.shape[1], np.float32), np.empty(TURNED, np.float32)
+    return put_row_(
+        vec, code, fit, head, head_fit, limits, rotation, tokens, micros, atom, prev, following,
+        alive, pk, session, links, gated, row, raw, centre, values, x, turned,
+    )  # fmt: skip
+
+
+@kernel(
+    f"int64({CODES}, {ROTATION}, {COLUMNS}, int64, float32[::1], float32[::1], int64[::1], "
+    "float32[::1], float32[::1])",
+    inner=True,
+)
+def put_row_(
+    vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64, rotation: Any,
+    tokens: I32, micros: I64, atom: I32, prev: I32, following: I32,
+    alive: U8, pk: I64, session: I32, links: I32, gated: U8,
+    row: Int, raw: F32, centre: F32, values: I64, x: F32, turned: F32,
+) -> Int:  # fmt: skip
+    """`append_row_`, and what it found out about the vector.
+
+    Parameters
+    ----------
+    vec, code, fit, head, head_fit, limits, rotation
+        The table of vectors.
+    tokens, micros, atom, prev, following, alive, pk, session, links, gated
+        The other columns of the arena.
+    row, raw, centre, values
+        See `append_row_`.
+    x : float32[d]
+        Zeros. Result: the vector's true values.
+    turned : float32[256]
+        Result: the same after rotation, if there is one.
+
+    Returns
+    -------
+    int
+        1, or 0 if the vector is not finite; nothing is written then.
+    """
     if centre.shape[0] > 0:
         centre_row_(raw, centre, x)
     else:
@@ -65,7 +102,7 @@ def append_row_(
             x[j] = raw[j]
     if not _finite(raw):
         return 0
-    encode_row_(vec, code, fit, head, head_fit, limits, row, x, rotation)
+    encode_row_(vec, code, fit, head, head_fit, limits, row, x, rotation, turned)
     tokens[row] = np.int32(values[0])
     micros[row] = values[1]
     pk[row] = values[2]

@@ -16,6 +16,7 @@ from numba import types
 
 from rsm_fast.kernels.jit import F32, F64, FAST, I8, I32, U8, Int, Real, kernel
 from rsm_fast.kernels.layout import Atoms
+from rsm_fast.kernels.lending import lent, lent_table
 from rsm_fast.kernels.quantize import copy_, dequantize_row_, encode_row_
 from rsm_fast.kernels.rows import (
     CODES,
@@ -28,6 +29,7 @@ from rsm_fast.kernels.rows import (
     SCALE,
     SLOT,
     STALE,
+    TURNED,
     Codes,
 )
 
@@ -39,6 +41,7 @@ __all__ = [
     "brand_update_",
     "chain_rows_",
     "join_",
+    "lent_atoms",
     "load_row_",
     "rebuild_atom_",
     "rebuild_atoms_",
@@ -63,6 +66,33 @@ ATOMS_TYPE = types.NamedTuple(
 _i8, _x, _links = types.int64, types.float32[::1], types.int32[:, ::1]
 _rotation = types.int16[:, ::1]
 _small = types.float64[:, ::1]
+
+
+@kernel(ATOMS_TYPE(ATOMS_TYPE), inline=True)
+def lent_atoms(atoms: Atoms) -> Atoms:
+    """Atoms as `rsm_fast.kernels.lending.lent` arrays.
+
+    Parameters
+    ----------
+    atoms : Atoms
+
+    Returns
+    -------
+    Atoms
+    """
+    return Atoms(
+        lent(atoms.vec),
+        lent(atoms.code),
+        lent(atoms.fit),
+        lent(atoms.head),
+        lent(atoms.head_fit),
+        lent(atoms.limits),
+        lent(atoms.total),
+        lent(atoms.links),
+        lent(atoms.alive),
+        lent(atoms.basis),
+        lent(atoms.strength),
+    )
 
 
 @kernel(types.void(CODES_TYPE, _i8, _x), inner=False)
@@ -463,7 +493,7 @@ def _finish_(atoms: Atoms, slot: Int, rotation: Any, mean: F32) -> None:
     turned = rotation.shape[0] if atoms.head.shape[0] > 0 else 0  # few means have no heads
     encode_row_(
         atoms.vec, atoms.code, atoms.fit, atoms.head, atoms.head_fit, atoms.limits,
-        slot, mean, rotation[:turned],
+        slot, mean, rotation[:turned], np.empty(TURNED, np.float32),
     )  # fmt: skip
     count = atoms.links[slot, COUNT]
     atoms.alive[slot] = 1 if count > 0 else 0
@@ -538,10 +568,11 @@ def attach_(
         Its atom; a count of 0 starts a new one.
     rotation : int16[256, d] or int16[0, d]
     """
-    members = Codes(vec, code, fit, head, head_fit, limits)
-    atoms = Atoms(
-        a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis, strength
-    )
+    members = lent_table(Codes(vec, code, fit, head, head_fit, limits))
+    atoms = lent_atoms(
+        Atoms(a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis,
+              strength)
+    )  # fmt: skip
     join_(members, links, row, atoms, slot, rotation)
 
 
@@ -565,10 +596,11 @@ def rebuild_atoms_(
         Slots in use.
     rotation : int16[256, d] or int16[0, d]
     """
-    members = Codes(vec, code, fit, head, head_fit, limits)
-    atoms = Atoms(
-        a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis, strength
-    )
+    members = lent_table(Codes(vec, code, fit, head, head_fit, limits))
+    atoms = lent_atoms(
+        Atoms(a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, alive, basis,
+              strength)
+    )  # fmt: skip
     for slot in range(slots):
         a_links[slot, COUNT] = 0
         a_links[slot, FIRST] = -1

@@ -35,6 +35,7 @@ from rsm_fast.kernels.dot_int8 import (
 )
 from rsm_fast.kernels.jit import F32, F64, FAST, I8, I64, JIT_DISABLED, Int, Real, kernel
 from rsm_fast.kernels.layout import UNIT
+from rsm_fast.kernels.lending import lent
 from rsm_fast.kernels.rows import (
     BLOCK,
     HEAD,
@@ -62,6 +63,7 @@ __all__ = [
     "prefetch_row",
     "reaching16",
     "turn_",
+    "turn_slack",
 ]
 
 _UP = 1.0 + 1e-6  # more than the rounding of a float64 sum and of the step to float32
@@ -214,7 +216,8 @@ def _emit_neck_bounds(emitter: _Emitter) -> Any:
         _splat(b, emitter[10], _f32x16),
     )
     bound = b.fadd(b.fadd(bound, more), b.fsub(_load_row(emitter, 8, row), before))
-    b.store(bound, b.bitcast(emitter.pointer(11, _f32), bound.type.as_pointer())).align = 4
+    target = emitter.pointer(11, _f32, row)
+    b.store(bound, b.bitcast(target, bound.type.as_pointer())).align = 4
     return _reaching(b, bound, emitter[12])
 
 
@@ -362,8 +365,8 @@ def _neck_bounds16(
     estimate = _estimates(head, row, NECK, query[HEAD:], less, scale, fits[NECK_SCALE])
     slack = fits[NECK_ERROR] * np.float32(reach) + fits[NECK_TAIL] * np.float32(tail)
     before = bounds[row : row + 16] - fits[TAIL] * np.float32(head_tail)
-    out[:] = estimate + (slack + np.float32(rest)) + before
-    return _reaching16(out, 0, threshold)
+    out[row : row + 16] = estimate + (slack + np.float32(rest)) + before
+    return _reaching16(out, row, threshold)
 
 
 def _reaching16(bounds: F32, row: int, threshold: float) -> int:
@@ -390,6 +393,24 @@ else:
     head_bounds16, neck_bounds16, reaching16, lowest_bit, turn4, prefetch_row = _make_intrinsics()
 
 
+@kernel("float64(float64[::1], float64)", inline=True)
+def turn_slack(limits: F64, norm: Real) -> Real:
+    """At least the norm of what `turn_` is off.
+
+    Parameters
+    ----------
+    limits : float64[4]
+        Of the table, see `rsm_fast.kernels.rows.Codes`.
+    norm : float64
+        Of the vector, at least.
+
+    Returns
+    -------
+    float64
+    """
+    return 2.0 * norm if norm < 1e-30 else limits[ROTATION_ERROR] * norm
+
+
 @kernel(f"float64({ROTATION}, float64[::1], int64, float32[::1], float64, float32[::1])")
 def turn_(rotation: Any, limits: F64, count: Int, x: F32, norm: Real, out: F32) -> Real:
     """The first coordinates of a rotated vector.
@@ -413,12 +434,12 @@ def turn_(rotation: Any, limits: F64, count: Int, x: F32, norm: Real, out: F32) 
     Returns
     -------
     float64
-        At least the norm of what the result is off.
+        `turn_slack`
     """
     if norm < 1e-30:
         for k in range(count):
             out[k] = np.float32(0.0)
-        return 2.0 * norm
+        return turn_slack(limits, norm)
     whole = np.empty(x.shape[0], np.int16)
     largest = norm * _UP
     unit = np.float32(UNIT / largest)
@@ -427,7 +448,7 @@ def turn_(rotation: Any, limits: F64, count: Int, x: F32, norm: Real, out: F32) 
     factor = np.float32(largest / (UNIT * UNIT))
     for k in range(0, count, 4):
         turn4(rotation, k, whole, factor, out)
-    return limits[ROTATION_ERROR] * norm
+    return turn_slack(limits, norm)
 
 
 @kernel("UniTuple(float64, 3)(float32[::1], int64, int64[::1])", fastmath=FAST)
@@ -473,6 +494,7 @@ def encode_head_(
     slack : float64
         From `turn_`.
     """
+    head, head_fit = lent(head), lent(head_fit)
     block, lane = row // BLOCK, row % BLOCK
     code = np.empty(TURNED, np.int64)
     start, middle = np.int64(0), np.int64(HEAD)  # literals would make specialisations

@@ -20,8 +20,9 @@ import numpy as np
 from numba import types
 
 from rsm_fast.kernels.dot_int8 import correction
-from rsm_fast.kernels.heads import encode_head_, turn_
+from rsm_fast.kernels.heads import encode_head_, turn_, turn_slack
 from rsm_fast.kernels.jit import F32, F64, FAST, I8, Int, Real, kernel
+from rsm_fast.kernels.lending import lent
 from rsm_fast.kernels.rows import (
     CODES,
     ERROR,
@@ -148,10 +149,10 @@ def dequantize_row_(code: I8, scale: Real, out: F32) -> None:
         out[j] = scale * np.float32(code[j])
 
 
-@kernel(f"void({CODES}, int64, float32[::1], {ROTATION})")
+@kernel(f"void({CODES}, int64, float32[::1], {ROTATION}, float32[::1])")
 def encode_row_(
     vec: F32, code: I8, fit: F32, head: I8, head_fit: F32, limits: F64,
-    row: Int, x: F32, rotation: Any,
+    row: Int, x: F32, rotation: Any, turned: F32,
 ) -> None:  # fmt: skip
     """Write one row of a table: vector, codes, head and bounds.
 
@@ -164,7 +165,10 @@ def encode_row_(
         The vector, padded. Where ``vec`` has no rows it is replaced by its dequantised codes.
     rotation : int16[256, d] or int16[0, d]
         Orthonormal rows; none: the table has no heads.
+    turned : float32[256]
+        Result: the vector after rotation, if there is one.
     """
+    vec, code, fit, limits = lent(vec), lent(code), lent(fit), lent(limits)
     block, lane = row >> 2, row & 3
     scale, error = quantize_row_(x, code[row])
     if vec.shape[0] > 0:
@@ -179,7 +183,6 @@ def encode_row_(
     limits[REACH] = max(limits[REACH], (norm + error) * _UP)
     if rotation.shape[0] == 0:
         return
-    turned = np.empty(TURNED, np.float32)
     count = np.int64(TURNED)  # a literal would make a specialisation of its own
     slack = turn_(rotation, limits, count, x, norm, turned)
     encode_head_(head, head_fit, limits, row, turned, squared, slack)
@@ -202,7 +205,8 @@ def encode_rows_(
         Their vectors; none: what the table holds already, as after a new rotation.
     rotation : int16[256, d] or int16[0, d]
     """
-    x = np.empty(code.shape[1], np.float32)
+    vec, code, fit, source = lent(vec), lent(code), lent(fit), lent(source)
+    x, turned = np.empty(code.shape[1], np.float32), np.empty(TURNED, np.float32)
     for row in range(start, stop):
         if source.shape[0] > 0:
             copy_(source[row - start], x)
@@ -210,19 +214,20 @@ def encode_rows_(
             copy_(vec[row], x)
         else:
             dequantize_row_(code[row], fit[row >> 2, SCALE, row & 3], x)
-        encode_row_(vec, code, fit, head, head_fit, limits, row, x, rotation)
+        encode_row_(vec, code, fit, head, head_fit, limits, row, x, rotation, turned)
 
 
 @kernel(
     QUERY_TYPE(
         types.float64[::1], types.int16[:, ::1], types.int64, types.int8[::1], types.float64,
-        types.float64, types.float32[::1],
+        types.float64, types.float32[::1], types.float32[::1], types.int64,
     ),
     inner=False,
 )  # fmt: skip
 def make_query(
-    limits: F64, rotation: Any, count: Int, code: I8, scale: Real, error: Real, exact: F32
-) -> Query:
+    limits: F64, rotation: Any, count: Int, code: I8, scale: Real, error: Real, exact: F32,
+    turned: F32, known: Int,
+) -> Query:  # fmt: skip
     """Prepare a coded vector for a scan.
 
     Parameters
@@ -233,28 +238,38 @@ def make_query(
         What the table's heads were made with.
     count : int
         Coordinates to rotate it to: 128 for the heads, 256 for the necks as well.
-    code : int8[d]
-        The vector's codes.
+    code : int8[d + 256]
+        The vector's codes; those of its head and neck are written behind them.
     scale, error : float64
         From `quantize_row_`.
     exact : float32[d]
         Its true values.
+    turned : float32[256]
+        The vector after rotation, written as far as it is not known.
+    known : int
+        How many of its first coordinates are.
 
     Returns
     -------
     Query
+        It holds ``code`` and ``exact`` without counting, so the caller's caller owns them.
     """
+    code, exact, turned = lent(code), lent(exact), lent(turned)
+    limits, rotation = lent(limits), lent(rotation)
+    width = exact.shape[0]
+    head = code[width : width + (TURNED if rotation.shape[0] > 0 else 0)]
+    code = code[:width]
     norm = math.sqrt(squared_norm(exact) * _UP)
     both = norm * limits[REACH]
     rest = error * limits[REACH] + _ROUNDING * both
-    head = np.empty(TURNED if rotation.shape[0] > 0 else 0, np.int8)
     head_scale = neck_scale = 0.0
     head_less = neck_less = head_reach = head_rest = tail = neck_reach = neck_rest = neck_tail = 0.0
     necks = np.int64(0)
     if rotation.shape[0] > 0:
         start, middle = np.int64(0), np.int64(HEAD)  # literals would make specialisations
-        turned = np.empty(TURNED, np.float32)
-        slack = turn_(rotation, limits, count, exact, norm, turned)
+        slack = turn_slack(limits, norm)
+        if known < count:
+            turn_(rotation, limits, count, exact, norm, turned)
         loose = (limits[ROTATION_SKEW] + 1e-6) * norm * norm + 2.2 * slack * norm + slack * slack
         head_scale, lost = quantize_row_(turned[:HEAD], head[:HEAD])
         inside = squared_norm(turned[:HEAD])
@@ -266,8 +281,8 @@ def make_query(
         tail = math.sqrt(max(0.0, beyond) + loose)
         if count > HEAD:
             necks = np.int64(1)
-            neck_scale, lost = quantize_row_(turned[HEAD:], head[HEAD:])
-            inside = squared_norm(turned[HEAD:])
+            neck_scale, lost = quantize_row_(turned[HEAD:TURNED], head[HEAD:])
+            inside = squared_norm(turned[HEAD:TURNED])
             neck_less = 7.5 * _sum_of(head, middle)
             neck_reach = math.sqrt(inside) + slack
             neck_rest = (lost + slack) * limits[REACH_HEAD] + 2.0 * _ROUNDING * both

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from numba import types
 
-from rsm_fast.kernels.jit import F32, I8, Int, Real
+from rsm_fast.kernels.jit import F32, I8, I64, Int, Real
 from rsm_fast.kernels.layout import (
     BLOCK,
     COUNT,
@@ -64,12 +64,14 @@ __all__ = [
     "REACH_HEAD",
     "ROTATION",
     "ROTATION_ERROR",
+    "ROOM_TYPE",
     "ROTATION_SKEW",
     "SCALE",
     "TAIL",
     "TURNED",
     "Codes",
     "Query",
+    "Room",
 ]
 
 
@@ -101,6 +103,18 @@ class Query(NamedTuple):
     neck_tail: Real
 
 
+class Room(NamedTuple):
+    """What one search writes: bounds of all rows, and the rows that it looks at more closely."""
+
+    bounds: F32  # [rows rounded up to a multiple of 16]
+    peaks: F32  # [blocks of 16 rows], the largest bound of each
+    rows: I64  # [m], candidates
+    uppers: F32  # [m], their bounds from above
+    lowers: F32  # [m], and from below
+    picked: I64  # [p], rows whose full codes are read next; m is at least 2 p
+    picked_uppers: F32  # [p]
+
+
 CODES = (
     "float32[:, ::1], int8[:, ::1], float32[:, :, ::1], int8[:, ::1], float32[:, :, ::1], "
     "float64[::1]"
@@ -125,3 +139,5 @@ QUERY_TYPE = types.NamedTuple(
     + [types.float32] * 5,
     Query,
 )
+_floats, _wholes = types.float32[::1], types.int64[::1]
+ROOM_TYPE = types.NamedTuple([_floats, _floats, _wholes, _floats, _floats, _wholes, _floats], Room)

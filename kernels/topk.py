@@ -24,6 +24,7 @@ from rsm_fast.kernels.heads import (
     reaching16,
 )
 from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, Real, kernel
+from rsm_fast.kernels.lending import lent, lent_table
 from rsm_fast.kernels.quantize import make_query, quantize_row_, squared_norm
 from rsm_fast.kernels.rows import (
     CODES,
@@ -31,19 +32,26 @@ from rsm_fast.kernels.rows import (
     ERROR,
     HEAD,
     QUERY_TYPE,
+    ROOM_TYPE,
     ROTATION,
     SCALE,
     TURNED,
     Codes,
     Query,
+    Room,
 )
 
 __all__ = [
+    "BUFFER",
+    "NECK_ROWS",
+    "WHOLES",
     "collect_",
     "cut",
     "exact_dot",
     "exact_dots_",
     "float32_below",
+    "floats_of",
+    "room_in",
     "scan_",
     "search_",
     "topk_rows",
@@ -53,7 +61,10 @@ PICKED, BUFFER = 512, 1536
 """Rows that are looked at more closely at a time; candidates that are held at a time. A full
 buffer is rescored and emptied."""
 
-_SEEDS = 4  # times k rows of large bounds are looked at first; bench: top 64
+WHOLES = BUFFER + PICKED
+"""Length of the int64 array that a search needs."""
+
+_SEEDS = 3  # times k rows of large bounds are looked at first; bench: top 64
 _BINS = 512  # of the histogram that finds them
 _AHEAD = 8  # rows whose full codes are asked for before they are read
 
@@ -97,9 +108,13 @@ def exact_dot(table: Codes, row: Int, x: F32) -> Real:
     return total
 
 
-@kernel(types.void(CODES_TYPE, _rows, _i8, types.float32[::1], _scores), inner=False)
+@kernel(
+    types.void(CODES_TYPE, _rows, _i8, types.float32[::1], _scores),
+    inner=False,
+    fastmath=("contract",),  # the product of two float32 is exact: a fused sum is no other
+)
 def exact_dots_(table: Codes, rows: I64, count: Int, x: F32, out: F64) -> None:
-    """`exact_dot` of several rows, four at a time to hide the latency of their sums.
+    """`exact_dot` of several rows, eight at a time to hide the latency of their sums.
 
     Parameters
     ----------
@@ -110,18 +125,24 @@ def exact_dots_(table: Codes, rows: I64, count: Int, x: F32, out: F64) -> None:
     out : float64[count]
         Result.
     """
-    full = count // 4 * 4 if table.vec.shape[0] > 0 else 0
-    for k in range(0, full, 4):
-        a, b = table.vec[rows[k]], table.vec[rows[k + 1]]
-        c, d = table.vec[rows[k + 2]], table.vec[rows[k + 3]]
-        first = second = third = fourth = 0.0
+    full = count // 8 * 8 if table.vec.shape[0] > 0 else 0
+    vec = table.vec
+    for k in range(0, full, 8):
+        a, b, c, d = vec[rows[k]], vec[rows[k + 1]], vec[rows[k + 2]], vec[rows[k + 3]]
+        e, f, g, h = vec[rows[k + 4]], vec[rows[k + 5]], vec[rows[k + 6]], vec[rows[k + 7]]
+        s = t = u = v = w = y = z = q = 0.0
         for j in range(x.shape[0]):
             value = np.float64(x[j])
-            first += np.float64(a[j]) * value
-            second += np.float64(b[j]) * value
-            third += np.float64(c[j]) * value
-            fourth += np.float64(d[j]) * value
-        out[k], out[k + 1], out[k + 2], out[k + 3] = first, second, third, fourth
+            s += np.float64(a[j]) * value
+            t += np.float64(b[j]) * value
+            u += np.float64(c[j]) * value
+            v += np.float64(d[j]) * value
+            w += np.float64(e[j]) * value
+            y += np.float64(f[j]) * value
+            z += np.float64(g[j]) * value
+            q += np.float64(h[j]) * value
+        out[k], out[k + 1], out[k + 2], out[k + 3] = s, t, u, v
+        out[k + 4], out[k + 5], out[k + 6], out[k + 7] = w, y, z, q
     for k in range(full, count):
         out[k] = exact_dot(table, rows[k], x)
 
@@ -185,6 +206,10 @@ def cut(values: F32, count: Int, wanted: Int) -> Real:
         One of the values; ``wanted`` of them, itself among them, are not smaller, or all are.
     """
     low, high = values[0], values[0]
+    if wanted == 1:
+        for c in range(count):
+            high = max(high, values[c])
+        return high
     for c in range(count):
         low, high = min(low, values[c]), max(high, values[c])
     if not high - low > np.float32(1e-20) or wanted >= count:
@@ -204,15 +229,58 @@ def cut(values: F32, count: Int, wanted: Int) -> Real:
     return least
 
 
+@kernel(ROOM_TYPE(_bounds, _rows, _i8), inline=True)
+def room_in(floats: F32, wholes: I64, stop: Int) -> Room:
+    """Lay out the arrays of a search of so many rows.
+
+    Parameters
+    ----------
+    floats, wholes : float32[n], int64[m]
+        Memory, see `floats_of` and `WHOLES`.
+    stop : int
+
+    Returns
+    -------
+    Room
+    """
+    peaks = stop + 16
+    uppers = peaks + (stop >> 4) + 1
+    lowers = uppers + BUFFER
+    picked = lowers + BUFFER
+    return Room(
+        floats[:peaks],
+        floats[peaks:uppers],
+        wholes[:BUFFER],
+        floats[uppers:lowers],
+        floats[lowers:picked],
+        wholes[BUFFER:WHOLES],
+        floats[picked : picked + PICKED],
+    )
+
+
+@kernel(_i8(_i8), inline=True)
+def floats_of(stop: Int) -> Int:
+    """Length of a float32 array with room for a search of so many rows.
+
+    Parameters
+    ----------
+    stop : int
+
+    Returns
+    -------
+    int
+    """
+    return stop + 16 + (stop >> 4) + 1 + 2 * BUFFER + PICKED
+
+
 @kernel(
     types.UniTuple(_i8, 2)(
-        CODES_TYPE, QUERY_TYPE, types.boolean, _i8, _i8, _mask, types.float32,
-        _bounds, _bounds, _rows, _bounds,
+        CODES_TYPE, QUERY_TYPE, types.boolean, _i8, _i8, _mask, types.float32, ROOM_TYPE
     )
-)  # fmt: skip
+)
 def _pick_(
     table: Codes, query: Query, necks: Any, start: Int, stop: Int, mask: U8, threshold: Real,
-    bounds: F32, peaks: F32, picked: I64, uppers: F32,
+    room: Room,
 ) -> tuple[Int, Int]:  # fmt: skip
     """Rows whose bound, and that of the neck if asked, reaches a threshold.
 
@@ -221,17 +289,17 @@ def _pick_(
     head, head_fit, q_head = table.head, table.head_fit, query.head
     less, scale, reach = query.neck_less, query.neck_scale, query.neck_reach
     rest, tail, wide = query.neck_rest, query.neck_tail, query.tail
-    near = np.empty(16, np.float32)
+    bounds, peaks, picked, uppers = room.bounds, room.peaks, room.picked, room.picked_uppers
     count = np.int64(0)
-    room = picked.shape[0] - 16
+    limit = picked.shape[0] - 16
     row = start
-    while row < stop and count <= room:
+    while row < stop and count <= limit:
         if peaks[row >> 4] >= threshold:
             hits = reaching16(bounds, row, threshold)
             if necks and hits != 0:
                 hits = neck_bounds16(
                     head, row, q_head, less, scale, head_fit, reach, rest, bounds, tail, wide,
-                    near, threshold,
+                    bounds, threshold,
                 )  # fmt: skip
             while hits != 0:
                 lane = lowest_bit(hits)
@@ -239,22 +307,34 @@ def _pick_(
                 this = row + lane
                 if this < stop and mask[this] != 0:
                     picked[count] = this
-                    uppers[count] = near[lane] if necks else bounds[this]
+                    uppers[count] = bounds[this]
                     count += 1
         row += 16
     return row, count
 
 
+@kernel(_i8(_rows, _bounds, _i8, _i8))
+def _largest_of_(rows: I64, uppers: F32, count: Int, wanted: Int) -> Int:
+    """Keep about so many rows of the largest bounds, in their order; gives how many."""
+    if count <= wanted:
+        return count
+    least = cut(uppers, count, wanted)
+    kept = np.int64(0)
+    for c in range(count):
+        rows[kept], uppers[kept] = rows[c], uppers[c]
+        kept += np.int64(uppers[c] >= least)
+    return kept
+
+
 @kernel(
     types.UniTuple(_i8, 2)(
-        CODES_TYPE, QUERY_TYPE, _i8, _i8, _mask, types.float32, _i8,
-        _bounds, _bounds, _rows, _bounds, _rows,
+        CODES_TYPE, QUERY_TYPE, _i8, _i8, _mask, types.float32, _i8, ROOM_TYPE, _rows
     ),
     inner=False,
-)  # fmt: skip
+)
 def collect_(
     table: Codes, query: Query, start: Int, stop: Int, mask: U8, floor: Real, k: Int,
-    bounds: F32, peaks: F32, rows: I64, uppers: F32, work: I64,
+    room: Room, work: I64,
 ) -> tuple[Int, Int]:  # fmt: skip
     """Gather rows that may be among the best, until the buffer is nearly full.
 
@@ -264,17 +344,16 @@ def collect_(
     query : Query
     start, stop : int
         Rows to look at; start is a multiple of 16, or -1: some rows of large bounds first,
-        whose bounds are then set to NaN.
+        whose bounds are then set to NaN; if more than one is wanted, those only, for their
+        exact scores are the best threshold for all others.
     mask : uint8[stop]
         Rows with 0 are left out.
     floor : float32
         Rows whose exact score is below it are of no interest.
     k : int
         How many are wanted.
-    bounds, peaks
-        From `scan_`.
-    rows, uppers : int64[m], float32[m]
-        Result: candidates and their upper bounds; m is at least twice `PICKED`.
+    room : Room
+        Bounds and peaks from `scan_`; candidates and their upper bounds are written.
     work : int64[4]
         Counters, added to: rows scanned, rows bounded by their full codes, candidates.
 
@@ -286,28 +365,31 @@ def collect_(
     code, fit = table.code, table.fit
     q_code, q_correction, q_scale = query.code, query.correction, query.scale
     reach, rest = query.reach, query.rest
+    bounds, peaks, rows, uppers, lowers = (
+        room.bounds, room.peaks, room.rows, room.uppers, room.lowers,
+    )  # fmt: skip
+    picked, picked_uppers = room.picked, room.picked_uppers
     heads = table.head.shape[0] > 0
     necks = heads and query.necks != 0
-    picked = np.empty(PICKED, np.int64)
-    picked_uppers = np.empty(PICKED, np.float32)
-    lowers = np.empty(rows.shape[0], np.float32)
     count = np.int64(0)
     seeding = start < 0
+    only_seeds = seeding and k > 1
     row = max(start, 0)
     if seeding:
         work[0] += stop
     threshold = floor
-    limit = rows.shape[0] - PICKED
+    limit = rows.shape[0] - picked.shape[0]
     while row < stop and count <= limit:
         reach_for = threshold
         if seeding:
             reach_for = max(floor, cut(peaks, (stop + 15) >> 4, _SEEDS * (k - 1) + 1))
         following, found = _pick_(
-            table, query, necks and not seeding, row, stop, mask, reach_for, bounds, peaks,
-            picked, picked_uppers,
-        )  # fmt: skip
+            table, query, necks and not seeding, row, stop, mask, reach_for, room
+        )
         if not seeding:
             row = following
+        if seeding and k > 1:  # of few blocks, many rows were picked
+            found = _largest_of_(picked, picked_uppers, found, _SEEDS * (k - 1) + 1)
         work[1] += found
         for c in range(min(found, _AHEAD)):
             prefetch_row(code, picked[c])
@@ -337,6 +419,8 @@ def collect_(
             rows[kept], uppers[kept], lowers[kept] = rows[c], uppers[c], lowers[c]
             kept += np.int64(uppers[c] >= threshold)
         count = kept
+        if only_seeds:
+            break
     return row, count
 
 
@@ -357,10 +441,12 @@ def float32_below(value: Real) -> Real:
     return np.float32(value - 1e-7 * abs(value) - 1e-30)
 
 
-@kernel(_i8(CODES_TYPE, QUERY_TYPE, _i8, _mask, _f8, _scores, _rows, _i8[::1]))
+@kernel(
+    _i8(CODES_TYPE, QUERY_TYPE, _i8, _mask, _f8, _scores, _rows, _rows, _bounds, _rows, _scores)
+)
 def search_(
     table: Codes, query: Query, stop: Int, mask: U8, floor: Real,
-    scores: F64, rows: I64, work: I64,
+    scores: F64, rows: I64, work: I64, floats: F32, wholes: I64, exact: F64,
 ) -> Int:  # fmt: skip
     """The k best rows of a table, exactly.
 
@@ -378,29 +464,26 @@ def search_(
         Result, best first; equal scores by row.
     work : int64[4]
         Counters, added to: scanned, bounded by full codes, candidates, rescored.
+    floats, wholes, exact : float32[`floats_of` stop], int64[`WHOLES`], float64[`BUFFER`]
+        Memory, which the caller holds, so that nothing here counts a reference.
 
     Returns
     -------
     int
         How many there are, at most k.
     """
+    scores, rows, work, exact = lent(scores), lent(rows), lent(work), lent(exact)
+    room = room_in(lent(floats), lent(wholes), stop)
+    buffer = room.rows
     k = scores.shape[0]
     found = 0
-    if k == 0:
-        return found
-    bounds = np.empty(stop + 16, np.float32)
-    peaks = np.empty(stop // 16 + 1, np.float32)
-    buffer = np.empty(BUFFER, np.int64)
-    uppers = np.empty(BUFFER, np.float32)
-    exact = np.empty(BUFFER, np.float64)
     wanted = floor
-    scan_(table, query, stop, bounds, peaks)
+    scan_(table, query, stop, room.bounds, room.peaks)
     start = np.int64(-1)  # a literal would make a specialisation of its own
     while start < stop:
         start, count = collect_(
-            table, query, start, stop, mask, float32_below(wanted), k,
-            bounds, peaks, buffer, uppers, work,
-        )  # fmt: skip
+            table, query, start, stop, mask, float32_below(wanted), k, room, work
+        )
         exact_dots_(table, buffer, count, query.exact, exact)
         work[3] += count
         for c in range(count):
@@ -461,18 +544,45 @@ def topk_rows(
     int
         How many there are; -1 if x is not finite.
     """
+    k = scores.shape[0]
+    if k == 0:
+        return np.int64(0)
+    q_code = np.empty(x.shape[0] + TURNED, np.int8)
+    floats, wholes = np.empty(floats_of(n), np.float32), np.empty(WHOLES + k, np.int64)
+    return _topk_in_(
+        Codes(vec, code, fit, head, head_fit, limits), n, x, rotation, mask, floor, scores, rows,
+        work, q_code, floats, wholes, np.empty(BUFFER + k),
+    )  # fmt: skip
+
+
+@kernel(
+    _i8(
+        CODES_TYPE, _i8, types.float32[::1], types.int16[:, ::1], _mask, _f8, _bounds,
+        types.int32[::1], _rows, types.int8[::1], _bounds, _rows, _scores,
+    )
+)  # fmt: skip
+def _topk_in_(
+    table: Codes, n: Int, x: F32, rotation: Any, mask: U8, floor: Real, scores: F32, rows: I32,
+    work: I64, q_code: I8, floats: F32, wholes: I64, exact: F64,
+) -> Int:  # fmt: skip
+    """`topk_rows` in memory that its caller holds."""
+    table = lent_table(table)
+    x, mask, q_code, floats = lent(x), lent(mask), lent(q_code), lent(floats)
+    wholes, exact = lent(wholes), lent(exact)
     if not np.isfinite(squared_norm(x)):
         return np.int64(-1)
-    q_code = np.empty(x.shape[0], np.int8)
-    scale, error = quantize_row_(x, q_code)
-    count = np.int64(TURNED if scores.shape[0] > 1 or n >= NECK_ROWS else HEAD)
-    table = Codes(vec, code, fit, head, head_fit, limits)
-    query = make_query(limits, rotation, count, q_code, scale, error * (1.0 + 1e-6), x)
-    exact, found_rows = np.empty(scores.shape[0]), np.empty(scores.shape[0], np.int64)
+    k = scores.shape[0]
+    scale, error = quantize_row_(x, q_code[: x.shape[0]])
+    count = np.int64(TURNED if k > 1 or n >= NECK_ROWS else HEAD)
+    nothing = np.int64(0)  # a literal would make a specialisation of its own
+    query = make_query(
+        table.limits, rotation, count, q_code, scale, error * (1.0 + 1e-6), x, floats, nothing
+    )
     counters = np.zeros(4, np.int64)
-    found = search_(table, query, n, mask, floor, exact, found_rows, counters)
+    best, found_rows = exact[BUFFER:], wholes[WHOLES:]
+    found = search_(table, query, n, mask, floor, best, found_rows, counters, floats, wholes, exact)
     for c in range(found):
-        scores[c] = np.float32(exact[c])
+        scores[c] = np.float32(best[c])
         rows[c] = np.int32(found_rows[c])
     for c in range(work.shape[0]):
         work[c] += counters[c]

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from rsm_fast.kernels.append import COLUMNS, append_row_
-from rsm_fast.kernels.atoms import ATOMS, load_row_
+from rsm_fast.kernels.append import COLUMNS, put_row_
+from rsm_fast.kernels.atoms import ATOMS, lent_atoms
 from rsm_fast.kernels.gate import place_
 from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, Real, kernel
 from rsm_fast.kernels.layout import Atoms
-from rsm_fast.kernels.rows import CODES, ROTATION, Codes
+from rsm_fast.kernels.lending import lent_table
+from rsm_fast.kernels.rows import CODES, ROTATION, TURNED, Codes
+from rsm_fast.kernels.topk import BUFFER, WHOLES, floats_of
 
 __all__ = ["write_row_"]
 
@@ -34,13 +36,13 @@ def write_row_(
     Parameters
     ----------
     vec, code, fit, head, head_fit, limits, rotation
-        The members' table, see `append_row_`.
+        The members' table, see `rsm_fast.kernels.append.append_row_`.
     tokens, micros, atom, prev, following, alive, pk, session, links, gated
         The other columns of the arena.
     row : int
         The row to write.
     raw, centre, values
-        See `append_row_`.
+        See `rsm_fast.kernels.append.append_row_`.
     a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, a_alive, basis, strength
         The atoms, see `rsm_fast.kernels.layout.Atoms`; room for one more is given.
     slots : int
@@ -54,19 +56,24 @@ def write_row_(
         The slot of the row's atom, ``slots`` for a new one; -1 if the vector is not finite,
         and nothing is written then.
     """
-    if append_row_(
-        vec, code, fit, head, head_fit, limits, rotation, tokens, micros, atom, prev, following,
-        alive, pk, session, links, gated, row, raw, centre, values,
+    members = lent_table(Codes(vec, code, fit, head, head_fit, limits))
+    atoms = lent_atoms(
+        Atoms(a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, a_alive, basis,
+              strength)
+    )  # fmt: skip
+    x, turned = np.zeros(code.shape[1], np.float32), np.empty(TURNED, np.float32)
+    if put_row_(
+        members.vec, members.code, members.fit, members.head, members.head_fit, members.limits,
+        rotation, tokens, micros, atom, prev, following, alive, pk, session, links, gated, row,
+        raw, centre, values, x, turned,
     ) == 0:  # fmt: skip
         return -1
-    members = Codes(vec, code, fit, head, head_fit, limits)
-    atoms = Atoms(
-        a_vec, a_code, a_fit, a_head, a_head_fit, a_limits, total, a_links, a_alive, basis, strength
-    )
-    x = np.empty(code.shape[1], np.float32)
-    load_row_(members, row, x)
     n = np.int64(row)
     while n > 0 and gated[n - 1] == 0:  # rows that wait need no scan
         n -= 1
-    slot = place_(members, links, gated, n, atoms, slots, rotation, row, x, gate, tau, work)[1]
-    return slot
+    known = np.int64(rotation.shape[0])
+    return place_(
+        members, links, gated, n, atoms, slots, rotation, row, x, gate, tau, work, turned, known,
+        np.empty(code.shape[1] + TURNED, np.int8), np.empty(floats_of(max(n, slots)), np.float32),
+        np.empty(WHOLES + 1, np.int64), np.empty(BUFFER + 1),
+    )[1]  # fmt: skip

@@ -63,8 +63,11 @@ class Arena:
         The other columns at full capacity, as kernels take them.
     """
 
-    cascade_rows = 2048
+    cascade_rows = 768
     """Rows from which on scans read rotated heads first; below, a rotation costs more."""
+
+    cascade_means = 2048
+    """The same for the means of atoms, whose heads are made anew with every merge."""
 
     def __init__(
         self,
@@ -148,6 +151,11 @@ class Arena:
     def alive(self) -> U8:
         """(n,) uint8, 0 for deleted rows."""
         return self._columns["alive"].array[: self.n]
+
+    @property
+    def mask(self) -> U8:
+        """(capacity,) uint8, `alive` as kernels take it, which look at n entries only."""
+        return self._columns["alive"].array
 
     @property
     def pk(self) -> I64:
@@ -324,9 +332,12 @@ class Arena:
         if width < 2 * HEAD:
             return
         rows = np.linspace(0, self.n - 1, min(self.n, _SAMPLE)).astype(np.int64)
-        sample = np.empty((len(rows), width), np.float32)
-        for k, row in enumerate(rows.tolist()):
-            kernels.atoms.load_row_(self.table.columns, row, sample[k])
+        if self.table.with_vectors:
+            sample = self.table.vectors[rows]
+        else:
+            sample = np.empty((len(rows), width), np.float32)
+            for k, row in enumerate(rows.tolist()):
+                kernels.atoms.load_row_(self.table.columns, row, sample[k])
         span = np.random.default_rng(0).standard_normal((TURNED, width)).astype(np.float32)
         span[:, self.dim :] = 0.0  # padding stays zero
         energy = kernels.rotation.principal_span_(

@@ -308,7 +308,7 @@ class Clusterer:
         """
         arena = self.arena
         rotation = arena.table.rotation
-        turned = len(rotation) > 0 and self.slots >= arena.cascade_rows  # few need no heads
+        turned = len(rotation) > 0 and self.slots >= arena.cascade_means  # few need no heads
         if turned and self.means.rotation is not rotation:
             self.atoms = None
             self.means.set_rotation(rotation, self.slots)

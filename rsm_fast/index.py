@@ -25,6 +25,7 @@ I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
 
 _NOT_FINITE = "query: expected finite values, got NaN or infinity"
+_F32, _I32 = np.dtype(np.float32), np.dtype(np.int32)
 _NO_COUNTERS = np.zeros(0, np.int64)
 
 Route = Literal["centroid", "singular-vector", "max-member", "subspace"]
@@ -167,13 +168,14 @@ def _slot_mask(clusterer: Clusterer, eligible_atoms: npt.ArrayLike | None) -> U8
 
 
 def _padded_query(query: F32, dim: int, width: int) -> F32:
+    if dim == width and type(query) is np.ndarray:  # as they mostly come
+        if query.dtype is _F32 and query.shape == (dim,) and query.flags.carray:
+            return query
     given = np.ascontiguousarray(query, np.float32)
     if given.shape != (dim,):
         raise InvalidInputError(
             f"query: expected {dim} finite values, got an array of shape {given.shape}"
         )
-    if dim == width and given.flags.writeable:
-        return given
     x = np.zeros(width, np.float32)
     x[:dim] = given
     return x
@@ -206,12 +208,12 @@ def top_members(
         Best first, m at most k; equal scores by row. Scores are those of the float64
         definition, rounded.
     """
-    mask = arena.alive
+    mask = arena.mask
     if eligible is not None:
         given = np.asarray(eligible)
         if given.shape != (arena.n,):
             raise InvalidInputError(f"eligible: expected {arena.n} flags, got shape {given.shape}")
-        mask = mask & (given != 0)  # uint8 and bool: uint8
+        mask = arena.alive & (given != 0)  # uint8 and bool: uint8
     x = _padded_query(query, arena.dim, arena.table.width)
     return _top(arena.table, arena.n, x, k, mask, least)
 
@@ -234,8 +236,9 @@ def top_atoms(
 def _top(
     table: CodeTable, n: int, x: F32, k: int, mask: U8, least: float = -math.inf
 ) -> tuple[I32, F32]:
-    k = max(min(k, n), 0)
-    scores, rows = np.empty(k, np.float32), np.empty(k, np.int32)
+    if not 0 <= k <= n:
+        k = max(min(k, n), 0)
+    scores, rows = np.empty(k, _F32), np.empty(k, _I32)
     found = kernels.topk.topk_rows(
         *table.columns, n, x, table.rotation, mask, least, scores, rows, _NO_COUNTERS
     )

@@ -56,12 +56,13 @@ def encoded(x, rotation):
 
 
 def turned(rotation, x):
-    """Twin of `heads.turn_`: an int16 rotation times a vector."""
+    """Twin of `heads.turn_` and `heads.turn_slack`: an int16 rotation times a vector."""
     return np.asarray(rotation, np.float64) / 32767 @ np.asarray(x, np.float64)
 
 
 def bounds(row, x):
-    """Twin of `quantize.make_query`, `topk.scan_` and `topk.collect_`: bounds lie above this."""
+    """Twin of `quantize.make_query`, `topk.scan_`, `topk.collect_`, and of `topk.room_in` and
+    `topk.floats_of` whose memory they write: bounds lie above this."""
     return float(np.asarray(row, np.float64) @ np.asarray(x, np.float64))
 
 
@@ -128,7 +129,8 @@ def copied(x):
 
 
 def appended(raw, mean):
-    """Twin of `append.append_row_`, and of it in `write.write_row_`: what the arena holds then."""
+    """Twin of `append.append_row_` and `append.put_row_`, also in `write.write_row_`: what the
+    arena holds then."""
     return np.asarray(raw, np.float32) if mean is None else centred([raw], mean)[0]
 
 
@@ -148,7 +150,8 @@ class Atoms:
 
     Twin of `gate.best_member_`, `gate.member_above`, `gate.choose_`, `gate.place_`,
     `gate.assign_rows_`, `atoms.join_`, `atoms.attach_`, `atoms.rebuild_atom_`,
-    `atoms.rebuild_atoms_`, `atoms.chain_rows_` and `atoms.load_row_`.
+    `atoms.rebuild_atoms_`, `atoms.chain_rows_` and `atoms.load_row_`; `atoms.lent_atoms` and
+    `lending.lent_table` change none of it.
     """
 
     def __init__(self, gate, tau):

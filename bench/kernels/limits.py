@@ -82,7 +82,7 @@ def head_scan(sizes: tuple[int, ...] = (10_000, 100_000)) -> list[dict[str, Any]
     """Bytes a second that the first scan reads."""
     from bench.kernels.conftest import arena_of, real
     from rsm_fast.kernels.quantize import make_query, quantize_row_
-    from rsm_fast.kernels.rows import HEAD, Codes
+    from rsm_fast.kernels.rows import HEAD, TURNED, Codes
     from rsm_fast.kernels.topk import scan_
 
     rows = []
@@ -90,10 +90,10 @@ def head_scan(sizes: tuple[int, ...] = (10_000, 100_000)) -> list[dict[str, Any]
         arena = arena_of(size)
         table: Codes = arena.table.columns
         vector = real()[1][0]
-        code = np.empty(vector.size, np.int8)
+        code = np.empty(vector.size + TURNED, np.int8)
         query = make_query(
-            arena.table.limits, arena.table.rotation, HEAD, code, *quantize_row_(vector, code),
-            vector,
+            arena.table.limits, arena.table.rotation, HEAD, code,
+            *quantize_row_(vector, code[: vector.size]), vector, np.empty(TURNED, np.float32), 0,
         )  # fmt: skip
         query = query._replace(
             correction=np.int32(query.correction),

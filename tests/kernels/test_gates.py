@@ -20,7 +20,7 @@ def streamed(vectors, gate, tau, *, dtype="float32", many=False, rotate_at=None)
     """Atoms of vectors added one by one, and what the arena holds of the vectors."""
     arena = Arena(vectors.shape[1], dtype=dtype)
     if rotate_at is not None:
-        arena.cascade_rows = rotate_at
+        arena.cascade_rows = arena.cascade_means = rotate_at
     clusterer = Clusterer(arena, gate=gate, tau=tau)
     if many:
         rows = arena.append_many(
@@ -127,6 +127,7 @@ def test_heads_of_members_and_means_leave_decisions_as_they_are(
     gate: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Arena, "cascade_rows", 16)
+    monkeypatch.setattr(Arena, "cascade_means", 16)
     rng = np.random.default_rng(8)
     vectors = near(rng, rng.standard_normal((20, 300)), 700, 0.9)
     vectors[30::7] = vectors[3]

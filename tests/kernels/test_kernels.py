@@ -177,29 +177,31 @@ def test_bounds_of_heads_and_necks_lie_above_the_scores(count: int) -> None:
     table = table_of(rows, rotated=True)
     allowed = np.ones(150, np.uint8)
     for x in (rows[0], rows[22], -rows[3], unit_rows(1, 384, 77)[0] * np.float32(3.0)):
-        code = np.empty(384, np.int8)
-        scale, error = quantize.quantize_row_(x, code)
+        code = np.empty(384 + TURNED, np.int8)
+        scale, error = quantize.quantize_row_(x, code[:384])
         query = quantize.make_query(
-            table.limits, table.rotation, count, code, scale, error * (1 + 1e-6), x
-        )
+            table.limits, table.rotation, count, code, scale, error * (1 + 1e-6), x,
+            np.empty(TURNED, np.float32), 0,
+        )  # fmt: skip
         # Python's numbers would make specialisations of their own
         query = query._replace(
             correction=np.int32(query.correction),
             **{k: np.float32(v) for k, v in query._asdict().items() if isinstance(v, float)},
         )
-        bounds, peaks = np.empty(160, np.float32), np.empty(10, np.float32)
-        topk.scan_(table.columns, query, 150, bounds, peaks)
+        wholes = np.empty(topk.WHOLES, np.int64)
+        room = topk.room_in(np.empty(topk.floats_of(150), np.float32), wholes, 150)
+        bounds, peaks = room.bounds[:160], room.peaks[:10]
+        topk.scan_(table.columns, query, 150, room.bounds, room.peaks)
         exact = np.array([oracles.bounds(row, x) for row in rows])
         assert (bounds[:150] >= exact).all()
         assert (peaks == bounds.reshape(10, 16).max(axis=1)).all()
-        found, uppers = np.empty(topk.BUFFER, np.int64), np.empty(topk.BUFFER, np.float32)
+        found, uppers = room.rows, room.uppers
         start, taken, work = -1, set(), np.zeros(4, np.int64)
         lowest = np.float32(-1e30)  # a float64 would make a specialisation of its own
         while start < 150:
             start, m = topk.collect_(
-                table.columns, query, start, 150, allowed, lowest, 3, bounds, peaks, found,
-                uppers, work,
-            )  # fmt: skip
+                table.columns, query, start, 150, allowed, lowest, 3, room, work
+            )
             taken |= set(found[:m].tolist())
             assert (uppers[:m] >= exact[found[:m]]).all()
         assert set(np.argsort(exact)[-3:].tolist()) <= taken
