@@ -48,6 +48,8 @@ _LINK_ANSWER = 40
 _REWRITES = 0.15
 """Share of the neighbours whose description is assumed to be rewritten."""
 
+_NO_MODEL = "no model was given"
+
 _log = logging.getLogger(__name__)
 
 
@@ -212,7 +214,7 @@ class NoteMaker:
         if notes and notes[0].stage >= DESCRIBED:  # an earlier run came so far
             return Described(notes[0].description, "", notes[0].model, Usage())
         if self._model is None:
-            return Described(Description(), "no model was given", "", Usage(), unreachable=True)
+            return Described(Description(), _NO_MODEL, "", Usage(), unreachable=True)
         return describe(self._model, turn, repairs=self._method.repairs)
 
     # -- linking and evolution, one after another ----------------------------------------------
@@ -236,8 +238,9 @@ class NoteMaker:
         near: dict[int, tuple[NoteRecord, Neighbour]] = {}
         if not described.problem and self._method.links:
             near = self._neighbours(turn, vector)
-            if near:
-                assert self._model is not None
+            if near and self._model is None:  # an earlier run had one, for the description
+                connected = Connected((), {}, _NO_MODEL, Usage(), unreachable=True)
+            elif near and self._model is not None:
                 connected = connect(
                     self._model,
                     Neighbour(turn, described.description),
@@ -290,8 +293,8 @@ class NoteMaker:
             turns = [] if ns is None else writer.turns(ns, [note.turn])
             if ns is None or not turns or text_digest(turns[0].text) != note.text_digest:
                 return 0, 0
-            standing = {old.turn: old for old in notes.notes(ns, list(near))}
-            notes.put(ns, note)
+            standing = {old.turn: old for old in notes.notes(ns, [note.turn, *near])}
+            notes.put(ns, _merged(note, standing.pop(note.turn, None)))
             links = [pk for pk in connected.links if pk in standing]
             notes.link(ns, note.turn, links)
             for (pk, new), vector in zip(rewritten, vectors, strict=True):
@@ -311,6 +314,16 @@ class NoteMaker:
                 )
                 evolutions += 1
         return len(links), evolutions
+
+
+def _merged(note: NoteRecord, standing: NoteRecord | None) -> NoteRecord:
+    """A note with the description that it has got meanwhile, by another run or by evolution."""
+    if standing is None or standing.stage < DESCRIBED or note.stage < DESCRIBED:
+        return note if standing is None or standing.stage <= note.stage else standing
+    finished = LINKED in (note.stage, standing.stage)
+    return standing._replace(
+        stage=LINKED if finished else DESCRIBED, problem="" if finished else note.problem
+    )
 
 
 _TYPICAL = Description(

@@ -163,6 +163,55 @@ def test_without_a_model_notes_wait(make, turns, standin) -> None:
     assert NoteMemory(notes.memory, standin).complete().finished == 6
 
 
+def test_a_described_note_waits_for_its_links_without_a_model(make, server, turns) -> None:
+    notes = make(endpoint(server), repairs=0)
+    server.faults.extend(["ok", "ok", "500"])
+    notes.add_many([turns[0], turns[3]], workers=1)
+    described = notes.get("t4")
+    assert described.pending and described.keywords
+    report = NoteMemory(notes.memory).complete()
+    assert report.problems == {"t4": "no model was given"}
+    assert notes.get("t4").keywords == described.keywords
+    assert notes.complete().finished == 1 and notes.get("t4").links == ("t1",)
+
+
+def test_a_note_that_evolved_before_it_was_linked_stays_so(make, turns) -> None:
+    """t4 waits for its links, and is rewritten by t1, which comes before it."""
+
+    class Poor(Scripted):
+        """Describes all but t1, links nothing."""
+
+        def chat(self, messages: Any, schema: Any = None) -> Any:
+            asked = json.loads(messages[1]["content"])
+            return GOOD if asked.get("text") in (turns[1]["text"], turns[3]["text"]) else "?"
+
+    first = make(Poor(None), repairs=0)
+    first.add_many([turns[0], turns[1], turns[3]], workers=1)
+    assert [note.id for note in first.pending()] == ["t1", "t2", "t4"]
+    rewrite = {"id": "t4", "keywords": ["new"], "tags": ["new"], "context": "New."}
+    second = NoteMemory(first.memory, Scripted({"links": [], "rewrites": [rewrite]}), repairs=0)
+    assert second.complete().finished == 3
+    note = second.get("t4")
+    assert note.context == "New." and not note.pending and note.keywords == ("new",)
+    assert first.memory._core.store.check() == []
+
+
+def test_two_runs_at_once_keep_the_first_description(make, turns) -> None:
+    """Another run finishes t1 while the model still thinks about it."""
+
+    class Slow(Scripted):
+        def chat(self, messages: Any, schema: Any = None) -> Any:
+            if not other:
+                other.append(NoteMemory(notes.memory, Scripted(None)).complete())
+            return {**GOOD, "context": "Too late."}
+
+    other: list[Any] = []
+    notes = make(Slow(None), repairs=0)
+    notes.add(turns[0])
+    assert other[0].finished == 1
+    assert notes.get("t1").context == "About a tram." and not notes.get("t1").pending
+
+
 def test_an_endpoint_that_is_down_stops_a_long_run(make, server, turns) -> None:
     notes = make(endpoint(server))
     server.faults.extend(["ok", *["503"] * 50])
