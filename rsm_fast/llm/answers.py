@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import iscoroutine
 from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 from rsm_fast.errors import LanguageModelError
@@ -185,6 +186,12 @@ def _asked(model: LanguageModel, messages: Sequence[Message], schema: Schema) ->
 
 
 def _checked(given: object, schema: Schema, model: object) -> Answer:
+    if iscoroutine(given):
+        given.close()  # else Python warns that nobody has waited for it
+        raise LanguageModelError(
+            f"{type(model).__name__}.chat: expected an answer, got a coroutine; wait for it "
+            "inside, as by asyncio.run"
+        )
     if isinstance(given, Mapping):
         given = Answer(json.dumps(given, ensure_ascii=False, default=str), dict(given))
     elif isinstance(given, str):

@@ -103,6 +103,17 @@ def test_a_model_that_fails_is_one_error(broken: object) -> None:
         ask(Scripted(broken), [], SCHEMA)
 
 
+def test_an_async_model_is_told_what_to_do() -> None:
+    class Async:
+        """Answers later."""
+
+        async def chat(self, messages: Any, schema: Any = None) -> Any:
+            return {}
+
+    with pytest.raises(LanguageModelError, match="asyncio.run"):
+        ask(Async(), [], SCHEMA)  # type: ignore[arg-type]
+
+
 def test_an_answer_that_was_paid_for_is_kept_when_no_second_one_comes() -> None:
     class Once:
         """Answers once, and then no more."""
