@@ -105,9 +105,10 @@ def slice_of(stream: Stream, turns: int | None, questions: int | None = None) ->
 
 
 def variants(ks: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """The ablations: options of `NoteMemory` by name; they are made at the first k."""
+    """The ablations: options of `NoteSystem` by name; they are made at the first k."""
     return {
         f"links and evolution, k = {ks[0]}": {"k": ks[0]},
+        f"the same, packed without descriptions, k = {ks[0]}": {"k": ks[0], "details": False},
         "without links and evolution": {"k": ks[0], "links": False},
         f"without evolution, k = {ks[0]}": {"k": ks[0], "evolution": False},
         **{f"links and evolution, k = {k}": {"k": k} for k in ks[1:]},

@@ -85,7 +85,12 @@ def write_data(tmp_path):
     folder.mkdir(parents=True)
     turns = [{"text": f"{name} lives in {city}.", "id": name} for name, city in CITIES.items()]
     asked = [
-        {"question": f"Where does {name} live?", "evidence": [name], "answer": city}
+        {
+            "question": f"Where does {name} live?",
+            "evidence": [name],
+            "answer": city,
+            "category": "place" if name == "Ann" else "other",
+        }
         for name, city in CITIES.items()
     ]
     (folder / "own.jsonl").write_text("\n".join(map(json.dumps, turns)))
@@ -107,6 +112,7 @@ def test_the_command_answers(tmp_path, capsys):
         assert len(server.requests) == first
     said = capsys.readouterr().out
     assert "jsonl hybrid: 3 answered, 0 failed; exact 33.3" in said
+    assert "  other (2): exact " in said and "  place (1): exact " in said
     assert "judgements: 3 calls" in said
     assert ", cost " in said
 

@@ -103,7 +103,7 @@ def test_the_command_writes_its_table(monkeypatch, tmp_path: Path, data_dir, cap
     written = page.read_text("utf-8")
     assert written.startswith("before\n") and written.endswith("\nafter\n") and "old" not in written
     assert "12 turns of LoCoMo's conversation 26" in written
-    assert written.count("| 12 (0) |") == 4 and "F1" not in written
+    assert written.count("| 12 (0) |") == 5 and "F1" not in written
     assert capsys.readouterr().out.strip() in written
     with pytest.raises(SystemExit, match="markers"):
         write_page("text", "another place", page)
