@@ -19,14 +19,18 @@ from rsm_fast.errors import StoreError
 __all__ = ["Column"]
 
 _FIRST_ROWS = 64
+_RESERVE_FROM, _RESERVED = 8 << 20, 4 << 30
+"""Bytes from which on a column takes so many addresses at once: moving the page table entries of
+a hundred thousand vectors would stall one append for as long as twenty others take."""
 
 
 class Column:
     """An array of zeros whose first axis grows; pages are taken only when written.
 
-    The memory is one anonymous private mapping (or a mapped file). Growing moves page
-    table entries, not data, where the system can (``mremap``), so that no single append
-    stalls; elsewhere, or while somebody holds a view, the data is copied.
+    The memory is one anonymous private mapping (or a mapped file). A large one has addresses
+    to grow into, and a small one moves page table entries, not data (``mremap``), so that no
+    single append stalls; where the system can do neither, or while somebody holds a view of a
+    small one, the data is copied.
 
     Parameters
     ----------
@@ -93,12 +97,12 @@ class Column:
             return
         size = capacity * self._entry
         if self._resized(size):
-            self.array = self._whole()
+            self.array = self._view_of(capacity)
             return
         old = self.array
         kept_in_file = self._file is not None
         self._map = self._new_map(size)
-        self.array = self._whole()
+        self.array = self._view_of(capacity)
         if not kept_in_file:
             self.array[: len(old)] = old
 
@@ -129,19 +133,26 @@ class Column:
     def _empty(self) -> npt.NDArray[Any]:
         return np.zeros((0, *self.item), self.dtype)
 
-    def _whole(self) -> npt.NDArray[Any]:
-        return np.frombuffer(self._map, self.dtype).reshape(-1, *self.item)  # type: ignore[arg-type]
+    def _view_of(self, capacity: int) -> npt.NDArray[Any]:
+        count = capacity * self._entry // self.dtype.itemsize
+        flat = np.frombuffer(self._map, self.dtype, count)  # type: ignore[arg-type]
+        return flat.reshape(capacity, *self.item)
 
     def _resized(self, size: int) -> bool:
         if self._map is None or self.folder is not None or sys.platform != "linux":
             return False
+        if size <= len(self._map):
+            return True
+        capacity = len(self.array)
         self.array = self._empty()
-        try:
-            self._map.resize(size)
-        except (BufferError, OSError, SystemError):  # a view is held, or no room beside it
-            self.array = self._whole()
-            return False
-        return True
+        for wanted in _lengths(size):
+            try:
+                self._map.resize(wanted)
+                return True
+            except (BufferError, OSError, SystemError):  # a view is held, or no room beside it
+                continue
+        self.array = self._view_of(capacity)
+        return False
 
     def _new_map(self, size: int) -> mmap.mmap:
         try:
@@ -155,6 +166,11 @@ class Column:
             if sys.platform == "win32":
                 return mmap.mmap(-1, size)
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+            for wanted in _lengths(size)[:-1]:
+                try:
+                    return mmap.mmap(-1, wanted, flags=flags)
+                except OSError:  # so many addresses are not to be had
+                    continue
             return mmap.mmap(-1, size, flags=flags)
         except OSError as error:
             where = "of memory" if self.folder is None else f"in {self.folder}"
@@ -162,3 +178,9 @@ class Column:
                 f"{size:,} bytes {where} are needed for vectors and could not be had ({error}); "
                 "free some, or open the namespace with dtype='int8'"
             ) from error
+
+
+def _lengths(size: int) -> list[int]:
+    """What to ask for: with addresses to grow into, if it is large, and without."""
+    large = sys.platform == "linux" and _RESERVE_FROM <= size < _RESERVED
+    return [_RESERVED, size] if large else [size]

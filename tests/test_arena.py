@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from rsm_fast import columns
 from rsm_fast.arena import Arena, padded
 from rsm_fast.columns import Column
 from rsm_fast.errors import InvalidInputError
@@ -43,6 +46,20 @@ def test_column_grows_and_keeps_its_data(tmp_path) -> None:
         column.close()
         assert len(column.view) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others copy")
+@pytest.mark.parametrize("addresses", [4 << 30, 1 << 60], ids=["reserved", "not to be had"])
+def test_a_large_column_stays_where_it_is(monkeypatch, addresses: int) -> None:
+    monkeypatch.setattr(columns, "_RESERVED", addresses)
+    column = Column(np.float32, (64,))
+    column.grow(40_000)
+    column.array[39_999] = 7.0
+    held = column.array
+    column.grow(90_000)
+    assert len(column.array) == 90_000
+    assert (column.array[39_999] == 7.0).all() and not column.array[40_000:].any()
+    assert np.shares_memory(held, column.array) == (addresses == 4 << 30)
 
 
 @pytest.mark.parametrize("dim", [1, 64, 100, 384])
