@@ -58,15 +58,17 @@ def _combine_(rows: F32, start: Int, stop: Int, weights: F32, out: F32) -> None:
 @kernel("void(float32[:, ::1], float32[:, ::1], float32[:, ::1])")
 def _product_(weights: F32, rows: F32, out: F32) -> None:
     """Matrix product."""
+    first = np.int64(0)  # a literal would make a specialisation of its own
     for a in range(weights.shape[0]):
         _fill_(out[a], np.float32(0.0))
-        _combine_(rows, 0, rows.shape[0], weights[a], out[a])
+        _combine_(rows, first, rows.shape[0], weights[a], out[a])
 
 
 @kernel("void(float32[:, ::1])")
 def _orthonormalise_(span: F32) -> None:
     """Gram-Schmidt, twice; what vanishes is replaced by a coordinate's direction."""
     spare = 0
+    first = np.int64(0)
     along = np.empty(span.shape[0], np.float32)
     for a in range(span.shape[0]):
         row = span[a]
@@ -80,7 +82,7 @@ def _orthonormalise_(span: F32) -> None:
                     along[b] = _dot(span[b], row)
                 for b in range(a):
                     along[b] = -along[b]
-                _combine_(span, 0, a, along, row)
+                _combine_(span, first, a, along, row)
             size = math.sqrt(_dot(row, row))
             if size > 1e-4 * before and size > 0.0:
                 break

@@ -190,9 +190,29 @@ def _bin(value: Real, low: Real, factor: Real) -> Int:
     return min(max(place, np.int64(0)), np.int64(_BINS - 1))
 
 
+@kernel(types.UniTuple(types.float32, 2)(_bounds, _i8))
+def _range(values: F32, count: Int) -> tuple[Real, Real]:
+    """Smallest and largest, in 16 lanes: LLVM makes no vectors of one running maximum."""
+    lows, highs = np.empty(16, np.float32), np.empty(16, np.float32)
+    for j in range(16):
+        lows[j] = highs[j] = values[0]
+    full = count // 16 * 16
+    for start in range(0, full, 16):
+        part = values[start : start + 16]
+        for j in range(16):
+            lows[j] = part[j] if part[j] < lows[j] else lows[j]
+            highs[j] = part[j] if part[j] > highs[j] else highs[j]
+    low, high = values[0], values[0]
+    for j in range(16):
+        low, high = min(low, lows[j]), max(high, highs[j])
+    for c in range(full, count):
+        low, high = min(low, values[c]), max(high, values[c])
+    return low, high
+
+
 @kernel(types.float32(_bounds, _i8, _i8))
 def cut(values: F32, count: Int, wanted: Int) -> Real:
-    """The largest value that enough others reach, or one a little below it.
+    """A value that enough others reach, little below the largest such.
 
     Parameters
     ----------
@@ -203,15 +223,11 @@ def cut(values: F32, count: Int, wanted: Int) -> Real:
     Returns
     -------
     float32
-        One of the values; ``wanted`` of them, itself among them, are not smaller, or all are.
+        ``wanted`` of the values are not smaller, or all are.
     """
-    low, high = values[0], values[0]
+    low, high = _range(values, count)
     if wanted == 1:
-        for c in range(count):
-            high = max(high, values[c])
         return high
-    for c in range(count):
-        low, high = min(low, values[c]), max(high, values[c])
     if not high - low > np.float32(1e-20) or wanted >= count:
         return low
     bins = np.zeros(_BINS, np.int64)
@@ -222,11 +238,9 @@ def cut(values: F32, count: Int, wanted: Int) -> Real:
     while place > 0 and seen < wanted:
         place -= 1
         seen += bins[place]
-    least = high
-    for c in range(count):
-        if _bin(values[c], low, factor) >= place:
-            least = min(least, values[c])
-    return least
+    # what fell into a bin lies above its lower edge, but for the rounding of the division
+    edge = low + (np.float32(place) - np.float32(0.01)) / factor
+    return max(low, edge - np.float32(1e-6) * max(abs(low), abs(high)))
 
 
 @kernel(ROOM_TYPE(_bounds, _rows, _i8), inline=True)

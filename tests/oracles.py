@@ -79,7 +79,7 @@ def centred(raw, mean):
 
 
 def cut(values, wanted):
-    """Twin of `topk.cut`: the largest value that so many, or all, are not smaller than."""
+    """Twin of `topk.cut`: the largest value that so many reach, or all; a cut is little below."""
     return np.sort(values)[-min(wanted, len(values))]
 
 

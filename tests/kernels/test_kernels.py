@@ -235,7 +235,6 @@ def test_exact_dot_is_bit_equal_to_its_twin() -> None:
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_a_cut_is_reached_by_as_many_as_wanted(values: np.ndarray, wanted: int) -> None:
     least = topk.cut(values, len(values), wanted)
-    assert least in values
     assert np.count_nonzero(values >= least) >= min(wanted, len(values))
     assert least >= oracles.cut(values, wanted) - (np.ptp(values) / 500 + 1e-6)
 

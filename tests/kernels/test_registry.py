@@ -104,11 +104,12 @@ print([first, four_times(1.25), again(1.25)])
 
 def test_an_inner_kernel_refuses_python() -> None:
     importlib.import_module("rsm_fast.kernels.gate")
-    function = REGISTRY["gate.choose_"].function
+    entry = REGISTRY["gate.choose_"]
+    function = entry.function
     for _ in range(2):  # before it is compiled, and after
         with pytest.raises(TypeError, match="called by kernels only"):
-            function(*[None] * 12)
-        REGISTRY["gate.choose_"].compile()
+            function(*[None] * len(entry.declared()[0]))
+        entry.compile()
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="needs another user")
