@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rsm_fast.kernels import (
+        admission,
         append,
         atoms,
         bm25,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "append", "atoms", "bm25", "gate", "loaded", "quantize", "rotation", "scan", "scoring", "topk",
-    "write",
+    "admission", "append", "atoms", "bm25", "gate", "loaded", "quantize", "rotation", "scan",
+    "scoring", "topk", "write",
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from rsm_fast.types import Hit, MemoryStats, OmittedChunk, Pack, PackedChunk, Pa
 if TYPE_CHECKING:
     from rsm_fast.core import Limits as Limits
     from rsm_fast.memory import Memory as Memory
-    from rsm_fast.packing import unfold as unfold
+    from rsm_fast.packing.unfold import unfold as unfold
     from rsm_fast.warming import warmup as warmup
 
 __all__ = [

@@ -227,7 +227,7 @@ class LexicalIndex:
         if number is None:
             return np.empty(0, np.int32)
         start = int(self._start[number])
-        return np.sort(self._pool_rows[start : start + int(self._length[number])])
+        return self._pool_rows[start : start + int(self._length[number])].copy()
 
     def scores(
         self,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+import rsm_fast.kernels as kernels
 from rsm_fast.analysis import analyse
 from rsm_fast.chunking import chunk_text, text_hash
 from rsm_fast.core import Core, Snapshot
@@ -22,7 +23,9 @@ from rsm_fast.packing import (
     Filled,
     Form,
     Frame,
+    Offers,
     Piece,
+    PriceTable,
     Source,
     Span,
     TemplateLike,
@@ -57,16 +60,13 @@ U8 = npt.NDArray[np.uint8]
 DEFAULT_BUDGET = 4000
 """Tokens of a pack where no budget is given."""
 
-_FETCH = 32
-"""Chunks whose texts are read from the store at once."""
-
-_LEAST_ROOM = 64
-"""Tokens below which it does not pay to order more than the head."""
-
 _MOST_FRAMES = 16
 
 _HEAD = 512
 """Rows that are ordered at first; a pack of a few thousand tokens seldom tries more."""
+
+_LONGER = 4
+"""So many times as many rows are ordered next."""
 
 
 def checked_budget(budget: int | None) -> int:
@@ -124,12 +124,12 @@ class _Ranked:
     ----------
     order : (k,) int32
         Rows in the order in which they are tried; the first of them, or all.
-    rest : callable or None
-        Gives the whole order, where ``order`` is only its beginning.
+    rest : iterator
+        Rows that follow, in parts, where ``order`` is only the beginning.
     scores : (n,) float32
-    tokens : (n,) int32
-    hashes, keys : (n,) int64
-    atoms, versions : (n,) int32
+    columns : Offers
+        Of all rows.
+    keys : (n,) int64
     texts : TextCache
     counter : str
         What the stored counts were made with.
@@ -137,41 +137,13 @@ class _Ranked:
     """
 
     order: I32
-    rest: Callable[[], I32] | None
+    rest: Iterator[I32]
     scores: F32
-    tokens: I32
-    hashes: npt.NDArray[np.int64]
+    columns: Offers
     keys: npt.NDArray[np.int64]
-    atoms: I32
-    versions: I32
     texts: TextCache
     counter: str
     eligible: int
-
-    def blocks(self, most_tokens: Callable[[], int]) -> Iterator[I32]:
-        """The order in blocks, without chunks that by then are too long to fit.
-
-        Byte-equal copies of what was given stay, because a pack counts them.
-        """
-        order, start = self.order, 0
-        tokens, twins = self.tokens[order], _numbered(self.hashes[order])
-        given = np.zeros(order.size, np.bool_)  # by number of a text
-        while True:
-            if start >= order.size:
-                if self.rest is None or order is not self.order or most_tokens() < _LEAST_ROOM:
-                    return
-                shown = self.hashes[order][given[twins]]
-                order = self.rest()
-                tokens, twins = self.tokens[order], _numbered(self.hashes[order])
-                given = np.zeros(order.size, np.bool_)
-                given[twins[np.isin(self.hashes[order], shown)]] = True
-                continue
-            fits = (tokens[start:] <= most_tokens()) | given[twins[start:]]
-            places = np.flatnonzero(fits)[:_FETCH] + start
-            start = int(places[-1]) + 1 if places.size == _FETCH else order.size
-            if places.size:
-                given[twins[places]] = True
-                yield order[places]
 
 
 class ReadPath:
@@ -213,7 +185,8 @@ class ReadPath:
             source: Iterable[Piece] | _Texts = ()
             if ranked is not None:
                 assert view.state is not None
-                source = _Texts(view.reader, view.state.ns, ranked, scored=explain)
+                counter = self._core.counter
+                source = _Texts(view.reader, view.state.ns, ranked, counter, scored=explain)
             filled = fill(
                 source,
                 budget=budget,
@@ -290,32 +263,39 @@ class ReadPath:
         self._embed_open(view.reader, state)
         eligible = self._eligible(view.reader, state, request)
         eligible_count = int(np.count_nonzero(eligible))
-        rest: Callable[[], I32] | None = None
-        tokens = arena.tokens.copy()
+        columns = Offers(
+            rows=np.arange(arena.n, dtype=np.int32),
+            versions=state.versions.copy(),
+            micros=arena.micros.copy(),
+            sessions=arena.session.astype(np.int64),
+            atoms=arena.atom.copy(),
+            tokens=arena.tokens.copy(),
+            texts=state.hashes.copy(),
+        )
+        equal = self._equal_rows(state, request, eligible)
         dense = arena.dense_scores(arena.prepare_query(query))
+        rest: Iterator[I32] = iter(())
         if request.preset.ranking == "atoms":
             scores, order = dense, self._paper_order(state, request, query, dense, eligible)
         else:
             scores = self._hybrid_scores(state, request, dense, eligible)
-            micros = arena.micros.copy()
+            facts = scores, eligible, columns.tokens, columns.micros
             if by_score is not None:
-                order = admission_order(scores, eligible, tokens, micros, _BY_SCORE, limit=by_score)
+                order = admission_order(*facts, _BY_SCORE, limit=by_score)
             else:
-                settings = self._settings
-                order = admission_order(scores, eligible, tokens, micros, settings, limit=_HEAD)
-                order = newer_first(order, scores, tokens, micros, arena.code, settings)
+                order = admission_order(*facts, self._settings, limit=_HEAD)
                 if eligible_count > order.size:
-                    rest = partial(_extended, order, scores, eligible, tokens, micros, settings)
-        equal = self._equal_rows(state, request, eligible)
+                    rest = _following(equal, order.size, *facts, self._settings)
+                code = arena.table.columns.code
+                order = newer_first(
+                    order, scores, columns.tokens, columns.micros, code, self._settings
+                )
         return _Ranked(
             order=_first(equal, order),
-            rest=None if rest is None else lambda: _first(equal, rest()),
+            rest=rest,
             scores=scores,
-            tokens=tokens,
-            hashes=state.hashes.copy(),
+            columns=columns,
             keys=arena.pk.copy(),
-            atoms=arena.atom.copy(),
-            versions=state.versions.copy(),
             texts=state.texts,
             counter=state.settings.counter,
             eligible=eligible_count,
@@ -344,7 +324,7 @@ class ReadPath:
         )
         if settings.speaker:
             rows = asked_speakers(state.lexical, terms)
-            scores[rows[eligible[rows] != 0]] += np.float32(settings.speaker)
+            kernels.scoring.raise_rows_(rows, eligible, np.float32(settings.speaker), scores)
         return scores
 
     def _paper_order(
@@ -407,8 +387,10 @@ class ReadPath:
 
     def _equal_rows(self, state: NamespaceState, request: Request, eligible: U8) -> I32:
         """Chunks whose text equals the question, newest first."""
-        rows = np.flatnonzero((state.hashes == text_hash(request.query)) & (eligible != 0))
-        return rows[np.lexsort((rows, -state.arena.micros[rows]))].astype(np.int32)
+        same = np.flatnonzero(state.hashes == text_hash(request.query))
+        rows: I32 = same[eligible[same] != 0].astype(np.int32)
+        newest: I32 = rows[np.lexsort((rows, -state.arena.micros[rows]))]
+        return newest
 
     def _embed_open(self, reader: Reader, state: NamespaceState) -> None:
         """Give unfinished chunks a vector for reading; the stored chunk stays unfinished."""
@@ -423,52 +405,73 @@ class ReadPath:
 
 
 class _Texts(Source):
-    """Chunks with their texts, read in blocks as a pack needs them.
+    """Chunks with their texts, read as a pack needs them.
 
     Parameters
     ----------
     reader : Reader
     ns : int
     ranked : _Ranked
+    counter : TokenCounter
+        What counts in this pack.
     scored : bool
         Chunks are to carry their scores.
     """
 
-    def __init__(self, reader: Reader, ns: int, ranked: _Ranked, *, scored: bool) -> None:
+    def __init__(
+        self, reader: Reader, ns: int, ranked: _Ranked, counter: TokenCounter, *, scored: bool
+    ) -> None:
         self._reader = reader
         self._ns = ns
         self._ranked = ranked
         self._scored = scored
+        self._order = ranked.order
+        self._counted = ranked.counter == counter.name
 
-    def forms(self, frame: Frame, most_tokens: Callable[[], int]) -> Iterator[Form]:
-        """In the order of admission; see `rsm_fast.packing.Source`."""
+    def offers(self) -> Iterator[Offers]:
+        """In the order of admission: the head, then the others."""
+        ranked = self._ranked
+        yield self._at(self._order)
+        for more in ranked.rest:
+            self._order = np.concatenate((self._order, more))
+            yield self._at(more)
+
+    def _at(self, rows: I32) -> Offers:
+        offers = self._ranked.columns.at(rows)
+        return offers if self._counted else replace(offers, tokens=np.zeros_like(offers.tokens))
+
+    def prices(self, frame: Frame) -> PriceTable:
+        """See `rsm_fast.packing.Source`."""
+        return self._ranked.texts.prices(frame)
+
+    def forms(self, frame: Frame, places: Sequence[int]) -> list[Form]:
+        """See `rsm_fast.packing.Source`."""
         ranked = self._ranked
         cache = ranked.texts
-        for rows in ranked.blocks(most_tokens):
-            keys = list(zip(rows.tolist(), ranked.versions[rows].tolist(), strict=True))
-            atoms = ranked.atoms[rows].tolist()
-            found = {key: form for key in keys if (form := cache.get(key)) is not None}
-            missing = [key for key in keys if key not in found]
-            if missing:
-                read = self._reader.pieces(
-                    self._ns, ranked.keys[[row for row, _ in missing]].tolist()
-                )
-                for key, record in zip(missing, read, strict=True):
-                    found[key] = Form(self._piece(record, key[0], frame.counter), frame)
-                    cache.put(key, found[key])
-            for key, atom in zip(keys, atoms, strict=True):
-                form = found[key]
-                piece = form.piece
-                if form.frame is not frame or piece.atom != (None if atom < 0 else atom):
-                    form = Form(replace(piece, atom=None if atom < 0 else atom), frame)
-                    cache.put(key, form)
-                if self._scored:
-                    form = Form(replace(piece, score=float(ranked.scores[key[0]])), frame)
-                yield form
+        rows = self._order[places]
+        keys = list(zip(rows.tolist(), ranked.columns.versions[rows].tolist(), strict=True))
+        found = {key: form for key in keys if (form := cache.get(key)) is not None}
+        missing = [key for key in keys if key not in found]
+        if missing:
+            read = self._reader.pieces(self._ns, ranked.keys[[row for row, _ in missing]].tolist())
+            for key, record in zip(missing, read, strict=True):
+                found[key] = Form(self._piece(record, key[0], frame.counter), frame)
+                cache.put(key, found[key])
+        forms = []
+        atoms = ranked.columns.atoms[rows].tolist()
+        for key, number in zip(keys, atoms, strict=True):
+            form, atom = found[key], None if number < 0 else number
+            if form.frame is not frame or form.piece.atom != atom:
+                form = Form(replace(form.piece, atom=atom), frame)
+                cache.put(key, form)
+            if self._scored:
+                form = Form(replace(form.piece, score=float(ranked.scores[key[0]])), frame)
+            forms.append(form)
+        return forms
 
     def _piece(self, record: PieceRecord, row: int, counter: TokenCounter) -> Piece:
         counts: Sequence[int]
-        if self._ranked.counter != counter.name:
+        if not self._counted:
             lines = [line for part in record.parts for line in part.text.split("\n")]
             counts = counter.count_lines(lines)
         else:
@@ -497,9 +500,15 @@ _BY_SCORE = HybridSettings(length_power=0.0)
 """Orders by the score alone, whatever a chunk costs."""
 
 
-def _extended(order: I32, *columns: Any) -> I32:
-    """The whole order of admission, of which ``order`` is the beginning."""
-    return np.concatenate((order, admission_order(*columns)[order.size :]))
+def _following(equal: I32, begun: int, scores: F32, *facts: Any) -> Iterator[I32]:
+    """What follows in the order of admission after its first rows, in ever longer parts."""
+    while begun < scores.size:
+        order = admission_order(scores, *facts, limit=_LONGER * begun)
+        rest = order[begun:]
+        if not rest.size:
+            return
+        begun = order.size
+        yield rest[~np.isin(rest, equal)] if equal.size else rest
 
 
 def _first(rows: I32, order: I32) -> I32:
@@ -527,32 +536,32 @@ def _hit(record: PieceRecord, score: float) -> Hit:
 def _packed_chunks(filled: Filled, ranked: _Ranked | None) -> Iterator[PackedChunk]:
     if ranked is None:
         return
-    scores = ranked.scores
-    for item in filled.packed:
-        piece = item.piece
+    rows = [piece.row for piece, *_ in filled.packed]
+    scores = ranked.scores[rows].tolist()
+    for (piece, tokens, copies, _, reason), score in zip(filled.packed, scores, strict=True):
         spans = piece.spans
         alone = len(spans) == 1
         yield PackedChunk(
             piece.id,
             (spans[0].turn_id,) if alone else tuple([span.turn_id for span in spans]),
             spans[0].text if alone else chunk_text((span.role, span.text) for span in spans),
-            float(scores[piece.row]),
+            score,
             piece.atom,
             piece.session,
-            piece.instant.isoformat(),
+            _iso(piece.instant.micros, piece.instant.offset_minutes),
             spans[0].role,
-            item.tokens,
-            item.copies,
-            item.reason,
+            tokens,
+            copies,
+            reason,
         )
+
+
+@lru_cache(maxsize=16_384)
+def _iso(micros: int, offset_minutes: int) -> str:
+    return Instant(micros, offset_minutes).isoformat()
 
 
 def _omitted_chunks(filled: Filled) -> Iterator[OmittedChunk]:
     for item in filled.omitted:
         piece = item.piece
         yield OmittedChunk(piece.id, piece.score, item.tokens, piece.atom, item.reason)
-
-
-def _numbered(hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """For each text a number below their count, equal for equal hashes."""
-    return np.unique(hashes, return_inverse=True)[1]

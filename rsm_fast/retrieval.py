@@ -37,7 +37,7 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
-_LONGEST_IN_TABLE = 1 << 16  # tokens
+_LENGTHS = 4096  # tokens that a table of powers covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,26 +299,26 @@ def admission_order(
         Eligible rows by (score - least score) / (tokens + offset) ** power; ties newer
         first, then lowest row.
     """
-    rows = np.flatnonzero(eligible)
-    if not rows.size:
-        return rows.astype(np.int32)
-    worth = scores[rows].astype(np.float64)
-    worth -= worth.min()
-    worth /= _length_costs(tokens[rows], settings.length_offset, settings.length_power)
-    return _best_first(worth, micros[rows], rows, limit)
-
-
-def _length_costs(tokens: I32, offset: float, power: float) -> npt.NDArray[np.floating]:
-    """(tokens + offset) ** power, looked up where the numbers are small: powers are slow."""
-    longest = int(tokens.max())
-    if longest >= _LONGEST_IN_TABLE or int(tokens.min()) < 0:
-        return (tokens + offset) ** power
-    return _powers(1 << longest.bit_length(), offset, power)[tokens]
+    order = np.empty(scores.size if limit is None else min(limit, scores.size), np.int32)
+    offset, power = settings.length_offset, settings.length_power
+    size = kernels.scoring.best_first_(
+        scores,
+        eligible,
+        tokens,
+        micros,
+        _powers(offset, power),
+        offset,
+        power,
+        np.empty(scores.size, np.float64),
+        order,
+    )
+    return order[:size]
 
 
 @lru_cache(maxsize=16)
-def _powers(stop: int, offset: float, power: float) -> npt.NDArray[np.floating]:
-    return (np.arange(stop) + offset) ** power
+def _powers(offset: float, power: float) -> npt.NDArray[np.float64]:
+    """(tokens + offset) ** power for small numbers of tokens, since powers are slow."""
+    return np.asarray((np.arange(_LENGTHS) + offset) ** power, np.float64)
 
 
 def newer_first(
@@ -326,7 +326,7 @@ def newer_first(
     scores: F32,
     tokens: I32,
     micros: I64,
-    vectors: npt.NDArray[np.generic],
+    code: npt.NDArray[np.int8],
     settings: HybridSettings,
 ) -> I32:
     """Let newer chunks go before older ones about the same thing, at the head of an order.
@@ -341,31 +341,26 @@ def newer_first(
     order : (k,) int32
         Rows, from `admission_order`.
     scores, tokens, micros : (n,) float32, int32, int64
-    vectors : (n, d)
-        Vectors or their codes, of any numeric type and length.
+    code : (n, d) int8
+        Codes of the vectors.
 
     Returns
     -------
     (k,) int32
         The same rows.
     """
-    head = order[: settings.newer_reach]
-    if head.size < 2:
-        return order
-    unit = vectors[head].astype(np.float32)
-    unit /= np.maximum(np.sqrt(np.einsum("ij,ij->i", unit, unit)), 1e-12)[:, None]
-    places = np.arange(head.size, dtype=np.int32)
+    head = order[: settings.newer_reach].copy()
     kernels.scoring.newer_first_(
-        unit @ unit.T,
-        scores[head],
-        tokens[head],
-        micros[head],
+        code,
+        head,
+        scores,
+        tokens,
+        micros,
         settings.newer_cosine,
         settings.newer_slope,
         settings.newer_slack,
-        places,
     )
-    return np.concatenate((head[places], order[head.size :]))
+    return np.concatenate((head, order[head.size :]))
 
 
 def paper_order(

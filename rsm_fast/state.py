@@ -28,7 +28,7 @@ from rsm_fast.settings import NamespaceSettings
 
 if TYPE_CHECKING:
     from rsm_fast.index import AtomIndex
-    from rsm_fast.packing import Form
+    from rsm_fast.packing import Form, Frame, PriceTable
     from rsm_fast.store import ChunkRecord, NamespaceRecord, Reader
 
 __all__ = ["NamespaceState", "RowContent"]
@@ -61,7 +61,22 @@ class TextCache:
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], Form] = {}
         self._lock = threading.Lock()
+        self._prices: PriceTable | None = None
         self.nbytes = 0
+
+    def prices(self, frame: Frame) -> PriceTable:
+        """What chunks cost in a frame, as far as it is known; kept for the frame asked for last."""
+        with self._lock:
+            if self._prices is None or self._prices.frame is not frame:
+                from rsm_fast.packing import PriceTable
+
+                self._prices = PriceTable(frame)
+            return self._prices
+
+    @property
+    def price_bytes(self) -> int:
+        """Bytes of the prices, beside ``nbytes`` of the texts."""
+        return 0 if self._prices is None else self._prices.nbytes
 
     def get(self, key: tuple[int, int]) -> Form | None:
         """The chunk as it was put, None if it is not here (any more)."""
@@ -141,6 +156,7 @@ class NamespaceState:
             + atoms
             + self.lexical.nbytes
             + self.texts.nbytes
+            + self.texts.price_bytes
             + sum(column.nbytes for column in columns)
         )
 

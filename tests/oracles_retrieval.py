@@ -122,11 +122,16 @@ def step_bonus(steps, named, ranges, longest_range, bonus):
 
 
 def admission_order(scores, eligible, tokens, micros, power, offset):
-    """Twin of `retrieval.admission_order` without a limit."""
+    """Twin of `scoring.best_first_`, and of `retrieval.admission_order` without a limit."""
     rows = [row for row, e in enumerate(eligible) if e]
     least = min((float(scores[row]) for row in rows), default=0.0)
     worth = {r: (float(scores[r]) - least) / (tokens[r] + offset) ** power for r in rows}
     return sorted(rows, key=lambda r: (-worth[r], -micros[r], r))
+
+
+def raise_rows(rows, eligible, bonus, scores):
+    """Twin of `scoring.raise_rows_`."""
+    return [s + bonus if row in rows and eligible[row] else s for row, s in enumerate(scores)]
 
 
 def newer_first(cosine, scores, tokens, micros, least_cosine, slope, slack, order):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rsm_fast.analysis import analyse, speaker_terms, step_label
 from rsm_fast.errors import InvalidInputError
-from rsm_fast.kernels.scoring import newer_first_, step_bonus_
+from rsm_fast.kernels.scoring import newer_first_, raise_rows_, step_bonus_
 from rsm_fast.lexical import LexicalIndex
 from rsm_fast.retrieval import (
     AskedSteps,
@@ -193,34 +193,43 @@ def test_no_chunks_give_no_rows():
     assert labelled_rows(empty32, empty32, none).size == 0
 
 
+@given(columns(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_bonus_goes_to_eligible_rows_only(c, data):
+    n = c["dense"].size
+    rows = data.draw(st.lists(st.integers(0, n - 1), unique=True)) if n else []
+    expected = oracles.raise_rows(rows, c["eligible"], np.float32(1.5), c["dense"])
+    raise_rows_(np.array(rows, np.int32), c["eligible"], np.float32(1.5), c["dense"])
+    assert c["dense"].tolist() == [float(value) for value in expected]
+
+
 @given(st.integers(1, 20), st.integers(0, 2**32 - 1))
 @settings(max_examples=150, deadline=None)
 def test_newer_first_equals_the_definition(m, seed):
     rng = np.random.default_rng(seed)
-    vectors = rng.normal(size=(m, 4)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosine = np.round(vectors @ vectors.T, 2)
+    code = rng.integers(-3, 4, (m, 4)).astype(np.int8)
     scores = rng.normal(size=m).astype(np.float32)
     tokens = rng.integers(1, 30, m).astype(np.int32)
     micros = rng.integers(0, 5, m).astype(np.int64)
     order = rng.permutation(m).astype(np.int32)
+    products = code.astype(np.float64) @ code.T.astype(np.float64)
+    squares = products.diagonal()
+    cosine = products / np.maximum(np.sqrt(np.outer(squares, squares)), 1e-12)
     expected = oracles.newer_first(cosine, scores, tokens, micros, 0.4, 2.0, 8, order.tolist())
-    newer_first_(cosine, scores, tokens, micros, 0.4, 2.0, 8, order)
+    newer_first_(code, order, scores, tokens, micros, 0.4, 2.0, np.int64(8))
     assert order.tolist() == expected
 
 
 def test_of_two_facts_about_one_thing_the_newer_is_tried_first():
-    vectors = np.array([[1.0, 0.0], [0.8, 0.6], [-1.0, 0.2]])
+    code = np.array([[100, 0], [80, 60], [-100, 20]], np.int8)
     scores = np.array([2.0, 1.6, 1.9], np.float32)
     tokens, micros = np.array([6, 7, 5], np.int32), np.array([1, 2, 3], np.int64)
     order = np.array([0, 2, 1], np.int32)
-    assert newer_first(order, scores, tokens, micros, vectors, PLAIN).tolist() == [1, 0, 2]
+    assert newer_first(order, scores, tokens, micros, code, PLAIN).tolist() == [1, 0, 2]
     longer = np.array([6, 60, 5], np.int32)
-    assert newer_first(order, scores, longer, micros, vectors, PLAIN).tolist() == [0, 2, 1]
+    assert newer_first(order, scores, longer, micros, code, PLAIN).tolist() == [0, 2, 1]
     off = HybridSettings(newer_reach=0)
-    assert newer_first(order, scores, tokens, micros, vectors, off).tolist() == [0, 2, 1]
-    codes = (100 * vectors).astype(np.int8)
-    assert newer_first(order, scores, tokens, micros, codes, PLAIN).tolist() == [1, 0, 2]
+    assert newer_first(order, scores, tokens, micros, code, off).tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """From ranked chunks to prompt text: admission, layout, folding, templates."""
 
 from rsm_fast.packing.admission import fill
-from rsm_fast.packing.forms import Form, Frame, Source
+from rsm_fast.packing.forms import Form, Frame
+from rsm_fast.packing.offers import Offers, PriceTable, Source
 from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece, Span
 from rsm_fast.packing.templates import TEMPLATES, Template, TemplateLike, get_template
 from rsm_fast.packing.unfold import UnfoldedChunk, UnfoldedTurn, unfold
@@ -11,9 +12,11 @@ __all__ = [
     "Filled",
     "Form",
     "Frame",
+    "Offers",
     "Omitted",
     "PackedPiece",
     "Piece",
+    "PriceTable",
     "Source",
     "Span",
     "Template",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
 from typing import Final
 
+from rsm_fast.kernels.offers import FOLDED, MAX_MISSES
 from rsm_fast.packing.fold import Seen
-from rsm_fast.packing.forms import Form, Frame, Source
+from rsm_fast.packing.forms import Form, Frame
 from rsm_fast.packing.layout import Entry, Layout, LayoutName
+from rsm_fast.packing.ledger import Ledger
+from rsm_fast.packing.offers import Source
 from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece
 from rsm_fast.packing.render import Rendering
 from rsm_fast.packing.templates import MARKDOWN, TemplateLike, get_template
@@ -16,15 +18,11 @@ from rsm_fast.tokens import TokenCounter, WordPieceCounter
 
 __all__ = ["MAX_MISSES", "MAX_OMITTED", "fill"]
 
-MAX_MISSES: Final = 32
-"""Pieces in a row that did not fit, after which no more are tried."""
 MAX_OMITTED: Final = 200
 """Left-out chunks that ``explain`` reports at most."""
 _ROUNDS: Final = 2  # times that room found by folding is filled again
-_FOLDED: Final = 6
-"""A chunk this many times as long as the room left is not expected to fold into it. (None is,
-before the first repeated line.)"""
 _LEAST_ROOM: Final = 0.01  # share of the budget below which that does not pay
+_READ: Final = 32  # chunks whose texts are read at once
 _SLACK: Final = 0.03  # share of the budget left by an estimate that is worth a second count
 
 
@@ -49,8 +47,9 @@ def fill(
     Parameters
     ----------
     pieces : iterable of Piece, or Source
-        Candidates in the order of admission; taken one by one, and no more than needed. A
-        `Source` is told meanwhile which are too long to be worth reading.
+        Candidates in the order of admission; taken one by one, and no more than needed. Of a
+        `Source` no text is read that is too long to be worth it, and a kernel decides; with
+        ``explain`` all are tried.
     budget : int
         Cap on the tokens of the whole text, 0 or more.
     counter : TokenCounter
@@ -75,8 +74,10 @@ def fill(
     if frame is None:
         frame = Frame(get_template(template), counter)
     filler = _Filler(frame, layout, budget, fold=fold, explain=explain)
-    if isinstance(pieces, Source):
-        filler.admit(pieces.forms(frame, filler.most_tokens))
+    if isinstance(pieces, Source) and not explain:
+        filler.admit_offers(pieces)
+    elif isinstance(pieces, Source):
+        filler.admit(_in_order(pieces, frame))
     else:
         filler.admit(Form(piece, frame) for piece in pieces)
     return filler.result(*filler.write())
@@ -96,9 +97,10 @@ class _Filler:
         self.considered = 0
         self.admitted: list[Entry] = []
         self.room = budget - frame.fixed
-        # Tokens that folding is believed to save, and what the last rendering corrected.
+        # Tokens that folding is believed to save, and the share of them that it really did.
         self.believed = 0
-        self.correction = 0
+        self.realised = 1.0
+        self._ledger: Ledger | None = None  # until what it knows is needed
         self._seen = Seen()
         self._by_text: dict[object, Entry] = {}  # by `Form.copy_key`
         self._skipped: list[tuple[Form, int, int]] = []
@@ -109,14 +111,7 @@ class _Filler:
     @property
     def used(self) -> int:
         """Tokens in use beside the notice, as far as known before rendering."""
-        return self.layout.tokens - self.believed + self.correction
-
-    def most_tokens(self) -> int:
-        """Tokens of text above which a piece gets no closer look."""
-        room = self.room - self.used
-        if self.explain:
-            return sys.maxsize
-        return int(_FOLDED * room) if self.fold and self.believed else room
+        return self.layout.tokens - int(self.believed * self.realised)
 
     def admit(self, forms: Iterable[Form]) -> None:
         """Take chunks until they end or nothing has fitted for a long time."""
@@ -132,8 +127,38 @@ class _Filler:
                 if misses >= MAX_MISSES:
                     break
 
+    def admit_offers(self, source: Source) -> None:
+        """The same for what a kernel can decide; what is too long is passed over."""
+        if self.room <= 0:
+            return
+        ledger = self._ledger = Ledger(
+            source, self.frame, self.layout.by, room=self.room, fold=self.fold
+        )
+        self.considered = ledger.considered
+        self.believed = ledger.believed
+        self.admitted, sections = ledger.entries()
+        self.layout.adopt(sections, ledger.tokens)
+
+    def _settle(self) -> None:
+        """Know what `admit` would know by now."""
+        ledger, self._ledger = self._ledger, None
+        if ledger is None:
+            return
+        self._skipped = ledger.skipped()
+        for entry in self.admitted:
+            self._remember(entry)
+
+    def _remember(self, entry: Entry) -> None:
+        form = entry.form
+        if form.copy_key is not None:
+            self._by_text[form.copy_key] = entry
+        if self.fold:
+            for turn in form.turns():
+                self._seen.add(turn)
+
     def _retry(self) -> bool:
         """Try again what did not fit before; True if something does now."""
+        self._settle()
         skipped, self._skipped = self._skipped, []
         admitted = len(self.admitted)
         for form, added, rank in skipped:
@@ -150,7 +175,7 @@ class _Filler:
         room = self.room - self.used
         least = form.least
         saved = 0
-        if self.fold and (least <= room or (self.believed and least <= _FOLDED * room)):
+        if self.fold and (least <= room or (self.believed and least <= FOLDED * room)):
             saved = self._saving(form)
             least -= saved
         if least > room:
@@ -167,11 +192,7 @@ class _Filler:
         entry.added = added
         self.admitted.append(entry)
         self.believed += saved
-        if form.copy_key is not None:
-            self._by_text[form.copy_key] = entry
-        if self.fold:
-            for turn in form.turns():
-                self._seen.add(turn)
+        self._remember(entry)
         return True
 
     def _saving(self, form: Form) -> int:
@@ -209,6 +230,7 @@ class _Filler:
 
     def _cut(self, number: int) -> None:
         """Take out the entries that were admitted last."""
+        self._settle()
         for _ in range(min(number, len(self.admitted))):
             entry = self.admitted.pop()
             self.layout.remove(entry)
@@ -277,9 +299,13 @@ class _Filler:
         return rendering, "", 0
 
     def _render(self) -> Rendering:
-        repeated = self._seen.repeated if self.believed > 0 else frozenset[str]()
+        repeated: Set[str] = frozenset()
+        if self.believed > 0:
+            self._settle()
+            repeated = self._seen.repeated
         rendering = Rendering(self.layout, self.frame, repeated)
-        self.correction = self.believed - rendering.saved
+        if self.believed > 0:
+            self.realised = rendering.saved / self.believed
         return rendering
 
     # -- result ------------------------------------------------------------------------------
@@ -298,11 +324,22 @@ class _Filler:
                 if copies > 1:
                     reason += f"; stands for {copies} byte-equal chunks"
             ids = (piece.id,) if copies == 1 else tuple([copy.id for copy in entry.pieces])
-            packed.append(PackedPiece(piece, entry.form.alone(), copies, ids, reason))
+            packed.append(PackedPiece(piece, entry.form.alone, copies, ids, reason))
         omitted = []
         if self.explain:
             left = [form for form, _, _ in self._skipped if form.piece.row not in rows]
             for form in left[:MAX_OMITTED]:
+                form.prepare()
                 reason = self._reasons[form.piece.row]
-                omitted.append(Omitted(form.piece, form.alone(), reason))
+                omitted.append(Omitted(form.piece, form.alone, reason))
         return Filled(text, tokens, tuple(packed), tuple(omitted), self.considered, rendering.saved)
+
+
+def _in_order(source: Source, frame: Frame) -> Iterator[Form]:
+    """All chunks of a source, read some at a time."""
+    start = 0
+    for offers in source.offers():
+        stop = start + offers.rows.size
+        for first in range(start, stop, _READ):
+            yield from source.forms(frame, range(first, min(first + _READ, stop)))
+        start = stop

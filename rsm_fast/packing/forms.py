@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -14,7 +13,7 @@ from rsm_fast.packing.pieces import Piece
 from rsm_fast.packing.templates import Template
 from rsm_fast.tokens import TokenCounter
 
-__all__ = ["Form", "Frame", "Source", "day_of", "order_of", "print_lines"]
+__all__ = ["Form", "Frame", "day_of", "order_of", "print_lines"]
 
 _DAY_MICROS: Final = 86_400_000_000
 _MINUTE_MICROS: Final = 60_000_000
@@ -128,7 +127,7 @@ class Frame:
 class Form:
     """A chunk as a frame prints it, but for what depends on its place. Many packs may share it.
 
-    The attributes after ``copy_key`` are there once `prepare` was called, ``label_cost`` once
+    The attributes from ``key`` on are there once `prepare` was called, ``label_cost`` once
     `turns` was.
 
     Attributes
@@ -156,12 +155,15 @@ class Form:
         user``; without the step where there is none, or where the text begins with it.
     leads : tuple of int
         Tokens of these as printed, and of what stands after the turn.
+    alone : int
+        Tokens of the chunk rendered alone: roles and text, no headers.
     label_cost : int
         Tokens of a label as references to the chunk carry it.
     """
 
     __slots__ = (
         "_turns",
+        "alone",
         "body",
         "copy_key",
         "day",
@@ -215,6 +217,7 @@ class Form:
                 named_label = f"{step} {roles[0]}"
         self.labels = label, named_label
         self.leads = frame.turns[label], frame.turns[named_label]
+        self.alone = frame.turns[roles[0]] + body
         self.roles = roles
 
     @property
@@ -223,11 +226,6 @@ class Form:
         spans = self.piece.spans
         return 1200 + sum(2 * len(span.text) + 150 * len(span.line_tokens) for span in spans)
 
-    def alone(self) -> int:
-        """Tokens of the chunk rendered alone: roles and text, no headers."""
-        self.prepare()
-        return self.frame.turns[self.roles[0]] + self.body
-
     def turns(self) -> list[TurnLines]:
         """The turns as `rsm_fast.packing.fold` sees them."""
         if self._turns is None:
@@ -235,22 +233,6 @@ class Form:
             self.label_cost = self.frame.costs["item 1" if step is None else f"step {step}"]
             self._turns = [TurnLines(span.text, span.line_tokens) for span in self.piece.spans]
         return self._turns
-
-
-class Source(ABC):
-    """Chunks in the order of admission, from who can tell their size before reading them."""
-
-    @abstractmethod
-    def forms(self, frame: Frame, most_tokens: Callable[[], int]) -> Iterator[Form]:
-        """Give them one by one, in the form that they have in a frame.
-
-        Parameters
-        ----------
-        frame : Frame
-        most_tokens : callable
-            Tells at any time how many tokens of text a chunk may have to be worth a look. Longer
-            ones may be left out, but for byte-equal copies of what was given already.
-        """
 
 
 def print_lines(text: str, template: Template, *, end: bool = True) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
@@ -140,6 +140,11 @@ class Layout:
     def sections(self) -> Iterator[list[Entry]]:
         """Sections in the order of their earliest chunk, chunks in time order."""
         return iter(sorted(self._sections.values(), key=lambda section: section[0].key))
+
+    def adopt(self, sections: Iterable[list[Entry]], tokens: int) -> None:
+        """Take over sections in time order, and what all of them cost."""
+        self._sections = {self._section_of(section[0]): section for section in sections}
+        self.tokens = tokens
 
     def insert(self, entry: Entry, limit: int | None = None) -> int:
         """Put ``entry`` in its place, unless that adds more than ``limit`` tokens.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rsm_fast.instants import Instant
 
@@ -66,8 +67,7 @@ class Piece:
     step: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PackedPiece:
+class PackedPiece(NamedTuple):
     """One chunk that stands in the text.
 
     Attributes

@@ -1,0 +1,200 @@
+"""Chunks on offer to a pack: where they come from, and what they cost in a frame."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rsm_fast.kernels.offers import KNOWN, PRICES
+from rsm_fast.packing.forms import Form, Frame
+
+__all__ = ["MOST", "Offers", "PriceTable", "Source"]
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+
+_Number = TypeVar("_Number", np.int32, np.int64)
+
+MOST: Final = 1 << 40
+"""Tokens that a kernel adds up at most for one thing; any more do not fit either."""
+
+_FIRST: Final = 256  # rows of a new table
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Some chunks in the order of admission.
+
+    Attributes
+    ----------
+    rows, versions : (k,) int32
+        What a chunk is known by, and how often its content has changed.
+    micros : (k,) int64
+        Their times.
+    sessions : (k,) int64
+        Numbers of their sessions.
+    atoms : (k,) int32
+        Numbers of their atoms, -1 for none.
+    tokens : (k,) int32
+        Tokens of their stored texts, 0 where they are not known.
+    texts : (k,) int64
+        Hashes of their texts.
+    """
+
+    rows: I32
+    versions: I32
+    micros: I64
+    sessions: I64
+    atoms: I32
+    tokens: I32
+    texts: I64
+
+    def at(self, places: I32) -> Offers:
+        """Some of them, in another order."""
+        return Offers(*[getattr(self, name)[places] for name in self.__slots__])
+
+    def followed_by(self, more: Offers) -> Offers:
+        """These, then others."""
+        joined = [
+            np.concatenate((getattr(self, name), getattr(more, name))) for name in self.__slots__
+        ]
+        return Offers(*joined)
+
+
+class Source(ABC):
+    """Chunks in the order of admission, whose texts are read only where that is needed."""
+
+    @abstractmethod
+    def offers(self) -> Iterator[Offers]:
+        """What is known without the texts, in one or more parts."""
+
+    @abstractmethod
+    def prices(self, frame: Frame) -> PriceTable:
+        """What is known of the chunks' costs in a frame, kept from pack to pack."""
+
+    @abstractmethod
+    def forms(self, frame: Frame, places: Sequence[int]) -> list[Form]:
+        """Chunks as they look in a frame, by their places in the order."""
+
+
+class _Numbers(dict[str, int]):
+    """A number for each day and role."""
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self)
+        return number
+
+
+class PriceTable:
+    """What chunks cost in one frame, by row and version. Several threads may share it.
+
+    A key stands for one content for ever: what was learnt of it stays true.
+    """
+
+    LARGEST = 16 << 20  # bytes, some 100,000 chunks of a line or two
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self._lock = threading.Lock()
+        self._number = _Numbers()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._slots: I32 = np.zeros(0, np.int32)  # by row; slot 0 stands for what is not known
+        self._versions: I32 = np.full(_FIRST, -1, np.int32)
+        self._twins: I64 = np.zeros(_FIRST, np.int64)
+        self._prices: I64 = np.zeros((_FIRST, PRICES), np.int64)
+        self._pool: I64 = np.zeros(8 * _FIRST, np.int64)
+        self._size = 1
+        self._used = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Resident bytes."""
+        arrays = (self._slots, self._versions, self._twins, self._prices, self._pool)
+        return sum(array.nbytes for array in arrays)
+
+    def of(self, rows: I32, versions: I32) -> tuple[I64, I64, I64]:
+        """Prices of some chunks.
+
+        Returns
+        -------
+        (k, PRICES) int64
+            `KNOWN` is 0 for those of which nothing is known yet.
+        (k,) int64
+            Keys, equal for byte-equal chunks.
+        int64
+            The pool that the prices point into.
+        """
+        with self._lock:
+            if rows.size and int(rows.max()) >= self._slots.size:
+                slots = np.zeros(int(rows.max()) + 1 + self._slots.size // 2, np.int32)
+                slots[: self._slots.size] = self._slots
+                self._slots = slots
+            slots = self._slots[rows]
+            prices = self._prices[slots]
+            prices[self._versions[slots] != versions, KNOWN] = 0
+            return prices, self._twins[slots], self._pool
+
+    def learn(self, rows: I32, versions: I32, forms: Sequence[Form]) -> None:
+        """Keep what chunks cost; `of` was asked for their rows, none of which comes twice."""
+        with self._lock:
+            if self.nbytes > self.LARGEST:
+                asked = self._slots.size
+                self._clear()
+                self._slots = np.zeros(asked, np.int32)
+            prices: list[tuple[int, ...]] = []
+            twins: list[int] = []
+            lines: list[int] = []
+            days, number = self.frame.days, self._number
+            start = self._used
+            for form in forms:
+                form.prepare()
+                for turn in form.turns():
+                    marks = turn.marks
+                    lines += (hash(turn.text), turn.total, len(marks), len(turn.tokens) > 1)
+                    for _, line, tokens in marks:
+                        lines += (hash(line), tokens)
+                day, roles, end = form.day, form.roles, self._used + len(lines)
+                prices.append((1, form.least, form.body, *form.leads, number[day], days[day],
+                    number[roles[0]], number[roles[-1]], form.label_cost, start, end,
+                    form.copy_key is None))  # fmt: skip
+                twins.append(hash(form.copy_key))
+                start = end
+            self._make_room(len(prices), len(lines))
+            slots = slice(self._size, self._size + len(prices))
+            self._pool[self._used : start] = _clamped(lines)
+            self._prices[slots] = _clamped(prices)
+            self._twins[slots] = twins
+            self._versions[slots] = versions
+            self._slots[rows] = np.arange(slots.start, slots.stop)
+            self._size, self._used = slots.stop, start
+
+    def _make_room(self, chunks: int, lines: int) -> None:
+        while self._size + chunks > len(self._prices):
+            self._versions = _doubled(self._versions)
+            self._twins = _doubled(self._twins)
+            self._prices = _doubled(self._prices)
+        while self._used + lines > self._pool.size:
+            self._pool = _doubled(self._pool)
+
+
+def _clamped(values: Sequence[Any]) -> I64:
+    """Numbers, those of counters without measure made `MOST`."""
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        wide = np.array(values, object)
+        return np.where(wide > MOST, MOST, wide).astype(np.int64)
+
+
+def _doubled(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    larger = np.zeros((2 * len(array), *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
