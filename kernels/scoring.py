@@ -249,13 +249,13 @@ def best_first_(
         if worth[here] < floor:
             continue
         if size < limit:
-            order[size] = row
+            order[size] = here
             size += 1
             if size == limit:
                 for place in range(size // 2 - 1, -1, -1):
                     _sink(worth, micros, order, place, size)
-        elif _goes_first(worth, micros, row, order[0]):
-            order[0] = row
+        elif _goes_first(worth, micros, here, order[0]):
+            order[0] = here
             _sink(worth, micros, order, 0, size)
     if size < limit:
         for place in range(size // 2 - 1, -1, -1):
