@@ -361,8 +361,11 @@ class Memory(Closing):
         from rsm_fast.reading import checked_budget
 
         request = self._request(query, preset, where, as_of, superseded)
+        if layout is not None or fold is not None:
+            changed = changed_preset(request.preset, layout=layout, fold=fold)
+            request = replace(request, preset=changed)
         return self._reading.pack(
-            replace(request, preset=changed_preset(request.preset, layout=layout, fold=fold)),
+            request,
             budget=checked_budget(budget),
             template=template,
             explain=explain,

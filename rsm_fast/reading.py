@@ -17,6 +17,7 @@ from rsm_fast.analysis import analyse
 from rsm_fast.chunking import chunk_text, text_hash
 from rsm_fast.core import Core, Snapshot
 from rsm_fast.errors import BudgetError, InvalidInputError
+from rsm_fast.frozen import maker
 from rsm_fast.index import route_atoms
 from rsm_fast.instants import Instant, TimestampLike, parse_instant
 from rsm_fast.packing import (
@@ -267,7 +268,7 @@ class ReadPath:
             rows=np.arange(arena.n, dtype=np.int32),
             versions=state.versions.copy(),
             micros=arena.micros.copy(),
-            sessions=arena.session.astype(np.int64),
+            sessions=arena.session.copy(),
             atoms=arena.atom.copy(),
             tokens=arena.tokens.copy(),
             texts=state.hashes.copy(),
@@ -379,16 +380,17 @@ class ReadPath:
             eligible[state.rows_of(keys)] = 1
             return eligible
         eligible = state.arena.alive.copy()
-        gone = [pk for pk, since in reader.superseded(state.ns).items() if since <= now]
-        gone += [pk for pk, until in reader.expiring(state.ns).items() if until <= now]
+        gone = [row for row, since in state.leaving(reader) if since <= now]
         if gone:
-            eligible[state.rows_of(gone)] = 0
+            eligible[gone] = 0
         return eligible
 
     def _equal_rows(self, state: NamespaceState, request: Request, eligible: U8) -> I32:
         """Chunks whose text equals the question, newest first."""
-        same = np.flatnonzero(state.hashes == text_hash(request.query))
-        rows: I32 = same[eligible[same] != 0].astype(np.int32)
+        same = np.flatnonzero(state.hashes == text_hash(request.query)).astype(np.int32)
+        if not same.size:
+            return same
+        rows: I32 = same[eligible[same] != 0]
         newest: I32 = rows[np.lexsort((rows, -state.arena.micros[rows]))]
         return newest
 
@@ -482,17 +484,11 @@ class _Texts(Source):
         start = 0
         for part in record.parts:
             stop = start + part.text.count("\n") + 1
-            spans.append(Span(part.role, part.text, part.turn_id, tuple(counts[start:stop])))
+            spans.append(_new_span(part.role, part.text, part.turn_id, tuple(counts[start:stop])))
             start = stop
-        return Piece(
-            row=row,
-            id=record.id,
-            spans=tuple(spans),
-            atom=record.atom,
-            session=record.session,
-            instant=Instant(record.micros, record.offset_minutes),
-            score=0.0,
-            step=record.step,
+        instant = Instant(record.micros, record.offset_minutes)
+        return _new_piece(
+            row, record.id, tuple(spans), record.atom, record.session, instant, 0.0, record.step
         )
 
 
@@ -541,7 +537,7 @@ def _packed_chunks(filled: Filled, ranked: _Ranked | None) -> Iterator[PackedChu
     for (piece, tokens, copies, _, reason), score in zip(filled.packed, scores, strict=True):
         spans = piece.spans
         alone = len(spans) == 1
-        yield PackedChunk(
+        yield _packed_chunk(
             piece.id,
             (spans[0].turn_id,) if alone else tuple([span.turn_id for span in spans]),
             spans[0].text if alone else chunk_text((span.role, span.text) for span in spans),
@@ -554,6 +550,11 @@ def _packed_chunks(filled: Filled, ranked: _Ranked | None) -> Iterator[PackedChu
             copies,
             reason,
         )
+
+
+_packed_chunk = maker(PackedChunk)
+_new_piece = maker(Piece)
+_new_span = maker(Span)
 
 
 @lru_cache(maxsize=16_384)

@@ -126,6 +126,7 @@ class NamespaceState:
         self.texts = TextCache()
         self._atom_index: AtomIndex | None = None
         self._sessions: dict[str | None, int] = {}
+        self._leaving: tuple[int, list[tuple[int, int]]] | None = None  # and its generation
         self._open: dict[int, str] = {}  # row of an unfinished chunk: its text as embedded
         self.changes = 0  # rows added, changed or removed since `generation` of the snapshot
 
@@ -169,6 +170,18 @@ class NamespaceState:
     def open_rows(self) -> dict[int, str]:
         """Rows of unfinished chunks, and the text that their vector was made of ("" for none)."""
         return self._open
+
+    def leaving(self, reader: Reader) -> list[tuple[int, int]]:
+        """Rows of chunks that are superseded or expire, and the micros from which they are gone.
+
+        The reader stands at this state's generation.
+        """
+        if self._leaving is None or self._leaving[0] != self.generation:
+            when = [*reader.superseded(self.ns).items(), *reader.expiring(self.ns).items()]
+            rows = self.rows_of([pk for pk, _ in when]).tolist()
+            micros = [since for _, since in when]
+            self._leaving = self.generation, list(zip(rows, micros, strict=True))
+        return self._leaving[1]
 
     def rows_of(self, pks: npt.ArrayLike) -> I32:
         """Rows of chunk keys that are all known here."""

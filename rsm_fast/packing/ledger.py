@@ -227,7 +227,8 @@ class Ledger:
                 cost = self._frame.atom_cost(None if atom < 0 else atom)
                 self._headers[offers.atoms == atom] = min(cost, MOST)
         else:
-            self._section = offers.sessions if self._by == "sessions" else np.zeros(count, np.int64)
+            one = self._by == "flat"
+            self._section = np.zeros(count, np.int64) if one else offers.sessions.astype(np.int64)
         self._entries = _longer(self._entries, count)
         self._skipped = _longer(self._skipped, count)
         self._sections = self._sections.grown(count)

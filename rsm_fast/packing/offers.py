@@ -37,7 +37,7 @@ class Offers:
         What a chunk is known by, and how often its content has changed.
     micros : (k,) int64
         Their times.
-    sessions : (k,) int64
+    sessions : (k,) int32
         Numbers of their sessions.
     atoms : (k,) int32
         Numbers of their atoms, -1 for none.
@@ -50,7 +50,7 @@ class Offers:
     rows: I32
     versions: I32
     micros: I64
-    sessions: I64
+    sessions: I32
     atoms: I32
     tokens: I32
     texts: I64

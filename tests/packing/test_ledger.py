@@ -57,7 +57,7 @@ class Given(Source):
                     versions=np.zeros(len(some), np.int32),
                     micros=np.array([p.instant.micros for p in some], np.int64),
                     sessions=np.array(
-                        [sessions.setdefault(p.session, len(sessions)) for p in some], np.int64
+                        [sessions.setdefault(p.session, len(sessions)) for p in some], np.int32
                     ),
                     atoms=np.array([-1 if p.atom is None else p.atom for p in some], np.int32),
                     tokens=np.array(self.tokens[start:stop], np.int32),
