@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         atoms,
         bm25,
         gate,
+        ordering,
         quantize,
         rotation,
         scan,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "admission", "append", "atoms", "bm25", "gate", "loaded", "quantize", "rotation", "scan",
-    "scoring", "topk", "write",
+    "admission", "append", "atoms", "bm25", "gate", "loaded", "ordering", "quantize", "rotation",
+    "scan", "scoring", "topk", "write",
 ]  # fmt: skip
 
 

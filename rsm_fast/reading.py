@@ -43,6 +43,7 @@ from rsm_fast.retrieval import (
     labelled_rows,
     newer_first,
     paper_order,
+    settle_scores,
 )
 from rsm_fast.types import Hit, OmittedChunk, Pack, PackedChunk, PackStats
 
@@ -63,7 +64,7 @@ DEFAULT_BUDGET = 4000
 
 _MOST_FRAMES = 16
 
-_HEAD = 512
+_HEAD = 320
 """Rows that are ordered at first; a pack of a few thousand tokens seldom tries more."""
 
 _LONGER = 4
@@ -274,12 +275,15 @@ class ReadPath:
             texts=state.hashes.copy(),
         )
         equal = self._equal_rows(state, request, eligible)
-        dense = arena.dense_scores(arena.prepare_query(query))
+        prepared = arena.prepare_query(query)
         rest: Iterator[I32] = iter(())
         if request.preset.ranking == "atoms":
-            scores, order = dense, self._paper_order(state, request, query, dense, eligible)
+            scores = arena.dense_scores(prepared)
+            order = self._paper_order(state, request, query, scores, eligible)
         else:
-            scores = self._hybrid_scores(state, request, dense, eligible)
+            scores = self._hybrid_scores(
+                state, request, prepared, eligible, limit=by_score or _HEAD, by_score=bool(by_score)
+            )
             facts = scores, eligible, columns.tokens, columns.micros
             if by_score is not None:
                 order = admission_order(*facts, _BY_SCORE, limit=by_score)
@@ -303,9 +307,18 @@ class ReadPath:
         )
 
     def _hybrid_scores(
-        self, state: NamespaceState, request: Request, dense: F32, eligible: U8
+        self,
+        state: NamespaceState,
+        request: Request,
+        query: F32,
+        eligible: U8,
+        *,
+        limit: int,
+        by_score: bool,
     ) -> F32:
+        """Scores, exact as far as the first ``limit`` rows depend on them."""
         arena, settings = state.arena, self._settings
+        near = arena.near_scores(query)
         terms = analyse(request.query)
         lexical = state.lexical.scores(
             terms,
@@ -320,12 +333,15 @@ class ReadPath:
             steps = labelled_rows(
                 state.steps, arena.session, arena.alive, share=settings.labelled_share
             )
-        scores = hybrid_scores(
-            dense, lexical, arena.prev, arena.next, eligible, settings, steps=steps, asked=asked
+        scores, gain = hybrid_scores(
+            near[0], lexical, arena.prev, arena.next, eligible, settings, steps=steps, asked=asked
         )
         if settings.speaker:
             rows = asked_speakers(state.lexical, terms)
             kernels.scoring.raise_rows_(rows, eligible, np.float32(settings.speaker), scores)
+        settle_scores(
+            arena, query, near, gain, scores, eligible, settings, limit=limit, by_score=by_score
+        )
         return scores
 
     def _paper_order(

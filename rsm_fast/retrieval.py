@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 import rsm_fast.kernels as kernels
+from rsm_fast.arena import Arena
 from rsm_fast.chunking import PLAIN_ROLES
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.lexical import LexicalIndex
@@ -30,6 +31,7 @@ __all__ = [
     "labelled_rows",
     "newer_first",
     "paper_order",
+    "settle_scores",
 ]
 
 F32 = npt.NDArray[np.float32]
@@ -215,7 +217,7 @@ def hybrid_scores(
     *,
     steps: I32 | None = None,
     asked: AskedSteps | None = None,
-) -> F32:
+) -> tuple[F32, float]:
     """One score per chunk: z-scores of cosine and BM25, neighbours, step lookup.
 
     Parameters
@@ -235,9 +237,11 @@ def hybrid_scores(
     -------
     (n,) float32
         0 for chunks that are not eligible.
+    float
+        By what a chunk's own cosine is multiplied in its score.
     """
     scores = np.empty(dense.size, np.float32)
-    kernels.scoring.hybrid_scores_(
+    gain = kernels.scoring.hybrid_scores_(
         dense,
         lexical,
         prev,
@@ -268,7 +272,68 @@ def hybrid_scores(
             ),
             scores,
         )
-    return scores
+    return scores, float(gain)
+
+
+def settle_scores(
+    arena: Arena,
+    query: F32,
+    near: tuple[F32, float],
+    gain: float,
+    scores: F32,
+    eligible: U8,
+    settings: HybridSettings,
+    *,
+    limit: int,
+    by_score: bool = False,
+) -> None:
+    """Make exact the scores that decide which chunks come first.
+
+    Cosines of 8-bit codes order all but a few hundred chunks for good; those are scored anew with
+    their float32 vectors. What z-scores are relative to, mean and deviation, stays that of the
+    codes' cosines.
+
+    Parameters
+    ----------
+    arena : Arena
+    query : (d,) float32
+        From `Arena.prepare_query`.
+    near : (n,) float32 and float
+        From `Arena.near_scores`; changed in place.
+    gain : float
+        From `hybrid_scores`.
+    scores : (n,) float32
+        Made with ``near``, whatever was added to them since; changed in place.
+    eligible : (n,) uint8
+    settings : HybridSettings
+    limit : int
+        So many rows of `admission_order` will be those of exact scores.
+    by_score : bool
+        The order will be by score alone.
+    """
+    x = np.zeros(arena.table.width, np.float32)
+    x[: arena.dim] = query
+    columns = arena.table.columns
+    power = 0.0 if by_score else settings.length_power
+    kernels.ordering.settle_scores_(
+        columns.vec,
+        columns.code,
+        columns.fit,
+        x,
+        *near,
+        gain,
+        settings.smoothing,
+        arena.prev,
+        arena.next,
+        eligible,
+        arena.tokens,
+        _powers(settings.length_offset, power),
+        settings.length_offset,
+        power,
+        np.int64(limit),
+        np.empty(scores.size, np.float64),
+        scores,
+    )
 
 
 def admission_order(
@@ -301,7 +366,7 @@ def admission_order(
     """
     order = np.empty(scores.size if limit is None else min(limit, scores.size), np.int32)
     offset, power = settings.length_offset, settings.length_power
-    size = kernels.scoring.best_first_(
+    size = kernels.ordering.best_first_(
         scores,
         eligible,
         tokens,
@@ -350,7 +415,7 @@ def newer_first(
         The same rows.
     """
     head = order[: settings.newer_reach].copy()
-    kernels.scoring.newer_first_(
+    kernels.ordering.newer_first_(
         code,
         head,
         scores,

@@ -135,7 +135,7 @@ def appended(raw, mean):
 
 
 def dense_scores(rows, x, alive):
-    """Twin of `scan.dense_scores_`."""
+    """Twin of `scan.dense_scores_`, of `scan.dense_score`, and nearly of `scan.near_scores_`."""
     scores = np.asarray(rows, np.float64) @ np.asarray(x, np.float64)
     return np.where(np.asarray(alive) != 0, scores, 0.0)
 

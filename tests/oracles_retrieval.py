@@ -104,6 +104,18 @@ def hybrid_scores(dense, lexical, prev, next_, eligible, weights, smoothing, flo
     return out
 
 
+def settled_scores(near, exact, scores, gain, smoothing, prev, next_, eligible):
+    """Twin of `ordering.settle_scores_`, for all rows."""
+    out = []
+    for row, score in enumerate(scores):
+        around = [r for r in (prev[row], next_[row]) if r >= 0 and eligible[r]]
+        change = exact[row] - near[row]
+        if around:
+            change += smoothing * sum(exact[r] - near[r] for r in around) / len(around)
+        out.append(float(score) + gain * change if eligible[row] else 0.0)
+    return out
+
+
 def step_bonus(steps, named, ranges, longest_range, bonus):
     """Twin of `scoring.step_bonus_`: what is added to each chunk."""
     out = []
@@ -122,7 +134,7 @@ def step_bonus(steps, named, ranges, longest_range, bonus):
 
 
 def admission_order(scores, eligible, tokens, micros, power, offset):
-    """Twin of `scoring.best_first_`, and of `retrieval.admission_order` without a limit."""
+    """Twin of `ordering.best_first_`, and of `retrieval.admission_order` without a limit."""
     rows = [row for row, e in enumerate(eligible) if e]
     least = min((float(scores[row]) for row in rows), default=0.0)
     worth = {r: (float(scores[r]) - least) / (tokens[r] + offset) ** power for r in rows}
@@ -135,7 +147,7 @@ def raise_rows(rows, eligible, bonus, scores):
 
 
 def newer_first(cosine, scores, tokens, micros, least_cosine, slope, slack, order):
-    """Twin of `scoring.newer_first_`: take one chunk after the other from what is left."""
+    """Twin of `ordering.newer_first_`: take one chunk after the other from what is left."""
     left, out = list(order), []
     while left:
         here = left[0]

@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rsm_fast.analysis import analyse, speaker_terms, step_label
+from rsm_fast.arena import Arena
 from rsm_fast.errors import InvalidInputError
-from rsm_fast.kernels.scoring import newer_first_, raise_rows_, step_bonus_
+from rsm_fast.kernels.ordering import newer_first_
+from rsm_fast.kernels.scoring import raise_rows_, step_bonus_
 from rsm_fast.lexical import LexicalIndex
 from rsm_fast.retrieval import (
     AskedSteps,
@@ -20,6 +22,7 @@ from rsm_fast.retrieval import (
     labelled_rows,
     newer_first,
     paper_order,
+    settle_scores,
 )
 
 PLAIN = HybridSettings()
@@ -50,7 +53,7 @@ def columns(draw):
 @settings(max_examples=150, deadline=None)
 def test_hybrid_scores_equal_the_definition(c, floors):
     chosen = HybridSettings(dense_floor=floors[0], lexical_floor=floors[1])
-    got = hybrid_scores(c["dense"], c["lexical"], c["prev"], c["next"], c["eligible"], chosen)
+    got, _ = hybrid_scores(c["dense"], c["lexical"], c["prev"], c["next"], c["eligible"], chosen)
     expected = oracles.hybrid_scores(
         c["dense"],
         c["lexical"],
@@ -68,10 +71,10 @@ def test_equal_values_and_single_chunks_have_z_zero():
     one = np.ones(1, np.uint8)
     none = np.full(1, -1, np.int32)
     alone = np.full(1, 0.7, np.float32)
-    assert hybrid_scores(alone, alone, none, none, one, PLAIN).tolist() == [0.0]
+    assert hybrid_scores(alone, alone, none, none, one, PLAIN)[0].tolist() == [0.0]
     same = np.full(5, 0.7, np.float32)
     none = np.full(5, -1, np.int32)
-    assert not hybrid_scores(same, same, none, none, np.ones(5, np.uint8), PLAIN).any()
+    assert not hybrid_scores(same, same, none, none, np.ones(5, np.uint8), PLAIN)[0].any()
 
 
 @given(columns(), st.integers(0, 35))
@@ -82,6 +85,47 @@ def test_admission_order_equals_the_definition_and_a_limit_only_cuts(c, limit):
     order = admission_order(*arguments).tolist()
     assert order == oracles.admission_order(*arguments[:4], PLAIN.length_power, PLAIN.length_offset)
     assert admission_order(*arguments, limit=limit).tolist() == order[:limit]
+
+
+@given(
+    st.integers(1, 60),
+    st.sampled_from([64, 100]),
+    st.sampled_from(["float32", "int8"]),
+    st.integers(1, 80),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=150, deadline=None)
+def test_scores_of_codes_settle_to_the_order_of_exact_ones(n, dim, dtype, limit, by_score, seed):
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(n, dim)) * rng.choice([0.05, 1.0], (n, dim))
+    vectors[rng.integers(0, n, n // 4)] = vectors[0]  # copies
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    arena = Arena(dim, dtype=dtype)
+    columns = {"tokens": rng.integers(1, 5000, n), "micros": rng.integers(0, 5, n)}
+    arena.append_many(vectors, pk=np.arange(n), session=rng.integers(0, 3, n), **columns)
+    for row in rng.permutation(n)[: n // 5]:
+        arena.remove(int(row))
+    eligible = arena.alive * rng.integers(0, 2, n).astype(np.uint8)
+    lexical = np.maximum(rng.normal(0, 2, n), 0).astype(np.float32)
+    query = arena.prepare_query((vectors[0] + vectors[-1]) / 2)
+    near, error = arena.near_scores(query)
+    truth = arena.vec.astype(np.float64) @ query.astype(np.float64)
+    assert np.abs(truth - near).max() <= error
+    links = arena.prev, arena.next
+    scores, gain = hybrid_scores(near, lexical, *links, eligible, PLAIN)
+    expected = oracles.settled_scores(near, truth, scores, gain, 0.25, *links, eligible)
+    settle_scores(
+        arena, query, (near, error), gain, scores, eligible, PLAIN, limit=limit, by_score=by_score
+    )
+    power = 0.0 if by_score else PLAIN.length_power
+    chosen = HybridSettings(length_power=power)
+    order = admission_order(scores, eligible, arena.tokens, arena.micros, chosen, limit=limit)
+    np.testing.assert_allclose(scores[order], np.array(expected)[order], atol=1e-4, rtol=1e-5)
+    least = min((expected[row] for row in np.flatnonzero(eligible)), default=0.0)
+    worth = (np.array(expected) - least) / (arena.tokens + PLAIN.length_offset) ** power
+    best = np.sort(worth[eligible != 0])[::-1][:limit]
+    np.testing.assert_allclose(worth[order], best, atol=1e-4, rtol=1e-5)
 
 
 @given(
@@ -159,14 +203,14 @@ def test_a_named_step_wins_over_a_similar_one():
     nothing = np.zeros(n, np.float32)
     steps = np.arange(n, dtype=np.int32)
     all_rows = np.ones(n, np.uint8)
-    scores = hybrid_scores(
+    scores, _ = hybrid_scores(
         dense, nothing, none, none, all_rows, PLAIN, steps=steps, asked=AskedSteps((17,))
     )
     tokens, micros = np.full(n, 20, np.int32), np.arange(n, dtype=np.int64)
     assert admission_order(scores, all_rows, tokens, micros, PLAIN, limit=1).tolist() == [17]
     without = all_rows.copy()
     without[17] = 0
-    hidden = hybrid_scores(
+    hidden, _ = hybrid_scores(
         dense, nothing, none, none, without, PLAIN, steps=steps, asked=AskedSteps((17,))
     )
     assert hidden[17] == 0.0
@@ -188,7 +232,7 @@ def test_paper_order_takes_the_best_members_of_the_top_atoms():
 def test_no_chunks_give_no_rows():
     empty32, empty_f = np.empty(0, np.int32), np.empty(0, np.float32)
     none = np.empty(0, np.uint8)
-    scores = hybrid_scores(empty_f, empty_f, empty32, empty32, none, PLAIN)
+    scores, _ = hybrid_scores(empty_f, empty_f, empty32, empty32, none, PLAIN)
     assert admission_order(scores, none, empty32, np.empty(0, np.int64), PLAIN).size == 0
     assert labelled_rows(empty32, empty32, none).size == 0
 

@@ -380,6 +380,12 @@ def test_scores_of_all_rows_match_their_twins() -> None:
         scan.dense_scores_(*table.columns, 37, alive, x, out)
         wanted = oracles.dense_scores(truth(table, 37), x, alive)
         np.testing.assert_allclose(out[:37], wanted, atol=2e-6)
+        error = scan.near_scores_(*table.columns, 37, x, out)
+        wanted = oracles.dense_scores(truth(table, 37), x, np.ones(37))
+        assert np.abs(out[:37] - wanted).max() <= error < (0.03 if floats else 1e-3)
+        vec, code, fit = table.columns[:3]
+        single = [scan.dense_score(vec, code, fit, row, x) for row in range(37)]
+        np.testing.assert_allclose(single, wanted, atol=2e-6)
     bases = np.array([orthonormal(3, 128, k) for k in range(5)])
     found = np.empty(5, np.float32)
     x = unit_rows(1, 128, 4)[0]
