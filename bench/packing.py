@@ -10,11 +10,13 @@ import argparse
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+
+import numpy as np
 
 from bench.datasets.ama import read_ama
 from bench.datasets.locomo import read_locomo
@@ -28,7 +30,9 @@ from rsm_fast.packing import (
     Filled,
     Form,
     Frame,
+    Offers,
     Piece,
+    PriceTable,
     Source,
     Span,
     fill,
@@ -152,12 +156,41 @@ def time_table(found: dict[str, list[list[Piece]]]) -> Iterator[str]:
 class _Read(Source):
     """Chunks that were read before, as a memory that is in use has them."""
 
-    def __init__(self, pieces: Iterable[Piece], frame: Frame) -> None:
+    def __init__(self, pieces: Sequence[Piece], frame: Frame) -> None:
         self._forms = [Form(piece, frame) for piece in pieces]
+        self._prices = PriceTable(frame)
+        sessions: dict[str | None, int] = {}
+        rows = [
+            (
+                piece.row,
+                0,
+                piece.instant.micros,
+                sessions.setdefault(piece.session, len(sessions)),
+                -1,
+                form.least,
+                hash(piece.spans[0].text),
+            )
+            for piece, form in zip(pieces, self._forms, strict=True)
+        ]
+        kinds = (np.int32, np.int32, np.int64, np.int32, np.int32, np.int32, np.int64)
+        self._offers = Offers(
+            *[
+                np.array(column, kind)
+                for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)
+            ]
+        )
 
-    def forms(self, frame: Frame, most_tokens: Callable[[], int]) -> Iterator[Form]:
-        """All of them in order."""
-        return iter(self._forms)
+    def offers(self) -> Iterator[Offers]:
+        """All of them at once."""
+        yield self._offers
+
+    def prices(self, frame: Frame) -> PriceTable:
+        """Of the one frame that there is."""
+        return self._prices
+
+    def forms(self, frame: Frame, places: Sequence[int]) -> list[Form]:
+        """As they were read."""
+        return [self._forms[place] for place in places]
 
 
 def stage_table(data: Path) -> Iterator[str]:
