@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Set
+from itertools import chain
 from typing import Final
 
 from rsm_fast.kernels.offers import FOLDED, MAX_MISSES
@@ -300,9 +302,12 @@ class _Filler:
 
     def _render(self) -> Rendering:
         repeated: Set[str] = frozenset()
-        if self.believed > 0:
-            self._settle()
+        if self.believed > 0 and self._ledger is None:
             repeated = self._seen.repeated
+        elif self.believed > 0:
+            turns = chain.from_iterable(entry.form.turns() for entry in self.admitted)
+            counts = Counter(chain.from_iterable(turn.parts for turn in turns))
+            repeated = {part for part, count in counts.items() if count > 1}
         rendering = Rendering(self.layout, self.frame, repeated)
         if self.believed > 0:
             self.realised = rendering.saved / self.believed
