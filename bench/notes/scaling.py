@@ -34,6 +34,7 @@ from bench.datasets import read_dataset
 from bench.kernels.vectors import noisy_copies, real_vectors
 from bench.notes.engines import ENGINES, ChromaWorker, Engine, Graph
 from rsm_fast.embedding import as_embedder
+from rsm_fast.kernels.jit import warmup
 
 __all__ = ["Floor", "Row", "main", "measure", "tables"]
 
@@ -424,6 +425,7 @@ def _build(chosen: argparse.Namespace) -> None:
 
 
 def _run(chosen: argparse.Namespace) -> dict[str, Any]:
+    warmup()  # compiling is no part of building
     queries, embedding = _embedded(_questions())
     parts, rate = floors(queries[0])
     parts.append(embedding)
