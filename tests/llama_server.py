@@ -42,7 +42,8 @@ if with_wheel:
     options.n_ctx, options.n_parallel = 4096, 1
     options.cpuparams.n_threads = options.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(options)
-    time.sleep(3600)
+    while True:  # until it is told to end
+        time.sleep(3600)
 else:
     import runpy
 
