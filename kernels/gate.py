@@ -231,7 +231,7 @@ def choose_(
         known = max(known, count)
         best, winner = best_member_(members, query, n, gated, links, tau, work, floats, wholes)
         floor = max(tau, best)
-    count = np.int64(TURNED if slots >= NECK_ROWS else HEAD)
+    count = np.int64(TURNED if slots >= NECK_ROWS or not floor > -np.inf else HEAD)
     some = rotation.shape[0] if means.head.shape[0] > 0 else 0  # few means have no heads
     query = make_query(means.limits, rotation[:some], count, code, scale, error, x, turned, known)
     found = search_(means, query, slots, alive, floor, scores, rows, work, floats, wholes, exact)

@@ -43,6 +43,8 @@ __all__ = [
     "I32",
     "I64",
     "LAST",
+    "OPEN_ROWS",
+    "OPEN_ROWS_EACH",
     "MATE",
     "MAX_MEMBER",
     "NEAREST_MEAN",
@@ -69,6 +71,10 @@ U8: TypeAlias = npt.NDArray[np.uint8]
 
 FEW_ROWS = 64
 """A namespace of so many rows at most does without kernels until one is loaded."""
+
+OPEN_ROWS, OPEN_ROWS_EACH = 2048, 64
+"""Rows from which on heads pay for a search without a least score: so many, and for each row that
+is wanted so many more; below, it is quicker to read all full codes."""
 
 HEAD = 128
 """Coordinates of a rotated vector that the first scan reads."""

@@ -358,7 +358,7 @@ def collect_(
     query : Query
     start, stop : int
         Rows to look at; start is a multiple of 16, or -1: some rows of large bounds first,
-        whose bounds are then set to NaN; if more than one is wanted, those only, for their
+        whose bounds are then set to NaN; those only, unless one above a floor is wanted, for their
         exact scores are the best threshold for all others.
     mask : uint8[stop]
         Rows with 0 are left out.
@@ -387,7 +387,8 @@ def collect_(
     necks = heads and query.necks != 0
     count = np.int64(0)
     seeding = start < 0
-    only_seeds = seeding and k > 1
+    unbounded = k > 1 or (heads and not floor > -np.inf)
+    only_seeds = seeding and unbounded
     row = max(start, 0)
     if seeding:
         work[0] += stop
@@ -396,14 +397,15 @@ def collect_(
     while row < stop and count <= limit:
         reach_for = threshold
         if seeding:
-            reach_for = max(floor, cut(peaks, (stop + 15) >> 4, _SEEDS * (k - 1) + 1))
+            seeds = _SEEDS * k if unbounded else np.int64(1)
+            reach_for = max(floor, cut(peaks, (stop + 15) >> 4, seeds))
         following, found = _pick_(
             table, query, necks and not seeding, row, stop, mask, reach_for, room
         )
         if not seeding:
             row = following
-        if seeding and k > 1:  # of few blocks, many rows were picked
-            found = _largest_of_(picked, picked_uppers, found, _SEEDS * (k - 1) + 1)
+        if only_seeds and seeding:  # of few blocks, many rows were picked
+            found = _largest_of_(picked, picked_uppers, found, _SEEDS * k)
         work[1] += found
         for c in range(min(found, _AHEAD)):
             prefetch_row(code, picked[c])
@@ -543,7 +545,7 @@ def topk_rows(
     x : float32[d]
         The query, padded.
     rotation : int16[256, d] or int16[0, d]
-        What the table's heads were made with.
+        What the table's heads were made with; none: they are not looked at.
     mask : uint8[n]
         Rows with 0 are left out.
     floor : float64
@@ -587,7 +589,12 @@ def _topk_in_(
         return np.int64(-1)
     k = scores.shape[0]
     scale, error = quantize_row_(x, q_code[: x.shape[0]])
-    count = np.int64(TURNED if k > 1 or n >= NECK_ROWS else HEAD)
+    if rotation.shape[0] == 0 and table.head.shape[0] > 0:
+        table = Codes(
+            table.vec, table.code, table.fit, table.head[:0], table.head_fit, table.limits
+        )
+    necks = k > 1 or n >= NECK_ROWS or not floor > -np.inf
+    count = np.int64(TURNED if necks else HEAD)
     nothing = np.int64(0)  # a literal would make a specialisation of its own
     query = make_query(
         table.limits, rotation, count, q_code, scale, error * (1.0 + 1e-6), x, floats, nothing

@@ -52,6 +52,8 @@ class CodeTable:
     ----------
     rotation : int16[256, d] or int16[0, d]
         What the heads are made with, times 32767.
+    no_rotation : int16[0, d]
+        For kernels that are not to look at the heads.
     """
 
     def __init__(self, dim: int, *, with_vectors: bool = True, folder: Path | None = None) -> None:
@@ -59,7 +61,8 @@ class CodeTable:
         self.with_vectors = with_vectors
         self.capacity = 0
         self.limits = np.zeros(4)
-        self.rotation: I16 = np.zeros((0, self.width), np.int16)
+        self.no_rotation: I16 = np.zeros((0, self.width), np.int16)
+        self.rotation = self.no_rotation
         self._vec = Column(np.float32, (self.width,), folder=folder)
         self._code = Column(np.int8, (self.width,))
         self._fit = Column(np.float32, (2, 4))

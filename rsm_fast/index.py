@@ -16,6 +16,7 @@ import rsm_fast.kernels as kernels
 from rsm_fast.arena import Arena, CodeTable, padded
 from rsm_fast.clustering import Clusterer
 from rsm_fast.errors import InvalidInputError
+from rsm_fast.kernels.layout import OPEN_ROWS, OPEN_ROWS_EACH
 
 __all__ = ["AtomIndex", "Route", "route_atoms", "top_atoms", "top_members"]
 
@@ -239,8 +240,11 @@ def _top(
     if not 0 <= k <= n:
         k = max(min(k, n), 0)
     scores, rows = np.empty(k, _F32), np.empty(k, _I32)
+    rotation = table.rotation
+    if least == -math.inf and n < OPEN_ROWS + OPEN_ROWS_EACH * k:
+        rotation = table.no_rotation
     found = kernels.topk.topk_rows(
-        *table.columns, n, x, table.rotation, mask, least, scores, rows, _NO_COUNTERS
+        *table.columns, n, x, rotation, mask, least, scores, rows, _NO_COUNTERS
     )
     if found == k:
         return rows, scores
