@@ -27,7 +27,9 @@ def check(vectors: np.ndarray, gate: str, taus: list[float], centre: bool) -> No
     )
     assert len(arena.table.rotation) > 0  # the whole cascade is at work
     exact = arena.vec.astype(np.float64)
-    gram = exact @ exact.T
+    gram = np.empty((len(exact), len(exact)))
+    for start in range(0, len(exact), 1000):  # of 20,000 at once some builds of OpenBLAS crash
+        gram[start : start + 1000] = exact[start : start + 1000] @ exact.T
     for tau in taus:
         found = Clusterer(arena, gate=gate, tau=tau).assign_many(rows)  # type: ignore[arg-type]
         wanted = oracles.cluster(arena.vec, gate, tau, gram=gram)
