@@ -36,6 +36,19 @@ def bench_add(timed: Timer, size: int, gate: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [500, 5000])
+def bench_add_to_one_atom(timed: Timer, size: int) -> None:
+    """A whole write beyond the gate: there is one mean to look at. Heads from 768 rows on."""
+    clusterer = Clusterer(Arena(384), gate="centroid", tau=-2.0)
+    for vector in stored(10_000)[:size]:
+        add(clusterer, vector)
+    timed(
+        lambda vector: add(clusterer, vector), real()[1], rounds=ROUNDS,
+        operation="add, one atom", size=size, who="rsm_fast", table="writes",
+    )  # fmt: skip
+    assert clusterer.n_atoms == 1
+
+
 @pytest.mark.parametrize("size", [10_000, 100_000] + [200_000, 1_000_000] * FULL)
 def bench_longest_add(benchmark: Any, size: int) -> None:
     """Adds to columns that are full, so that the first of them doubles every column."""
