@@ -6,7 +6,7 @@ from rsm_fast.kernels.jit import F32, F64, I8, I32, I64, U8, Int, Real, kernel
 from rsm_fast.kernels.rows import ERROR
 from rsm_fast.kernels.scan import dense_score
 
-__all__ = ["best_first_", "newer_first_", "settle_scores_"]
+__all__ = ["best_first_", "exact_first_", "newer_first_"]
 
 _BINS = 2048
 
@@ -36,6 +36,39 @@ def _sink(worth: F64, micros: I64, heap: I32, place: Int, size: Int) -> None:
         heap[place] = heap[child]
         place = child
     heap[place] = row
+
+
+@kernel("int64(float64[::1], int64[::1], int32[::1], int64, int32)")
+def _taken(worth: F64, micros: I64, heap: I32, size: Int, row: Int) -> Int:
+    """Take a row into a heap of limited length, if it is one of the best; gives its size."""
+    if size == heap.size:
+        if _goes_first(worth, micros, row, heap[0]):
+            heap[0] = row
+            _sink(worth, micros, heap, np.int64(0), size)
+        return size
+    heap[size] = row
+    size += 1
+    if size == heap.size:
+        _heapify(worth, micros, heap, size)
+    return size
+
+
+@kernel("void(float64[::1], int64[::1], int32[::1], int64)")
+def _heapify(worth: F64, micros: I64, heap: I32, size: Int) -> None:
+    for place in range(size // 2 - 1, -1, -1):
+        _sink(worth, micros, heap, place, size)
+
+
+@kernel("void(float64[::1], int64[::1], int32[::1], int64)")
+def _put_in_order(worth: F64, micros: I64, heap: I32, size: Int) -> None:
+    """Make the order of what was taken, best first."""
+    if size < heap.size:
+        _heapify(worth, micros, heap, size)
+    for end in range(size - 1, 0, -1):
+        last = heap[0]
+        heap[0] = heap[end]
+        heap[end] = last
+        _sink(worth, micros, heap, np.int64(0), end)
 
 
 @kernel("float64(float64[::1], float64, int64)", inline=True)
@@ -68,47 +101,6 @@ def _costs(tokens: I32, table: F64, offset: Real, power: Real, out: F64) -> None
         for row in range(tokens.size):
             if tokens[row] > last:
                 out[row] = np.float64(tokens[row] + offset) ** power
-
-
-@kernel(
-    "void(float32[:, ::1], int8[:, ::1], float32[:, :, ::1], float32[::1], float32[::1], float64,"
-    " float64, int32[::1], int32[::1], uint8[::1], uint8[::1], float32[::1], int64, float32[::1])"
-)
-def _settle(
-    vec: F32,
-    code: I8,
-    fit: F32,
-    x: F32,
-    near: F32,
-    gain: Real,
-    smoothing: Real,
-    prev: I32,
-    next: I32,
-    eligible: U8,
-    exact: U8,
-    changes: F32,
-    row: Int,
-    scores: F32,
-) -> None:
-    """Make the score of one row exact, and for that the cosines of it and of its neighbours."""
-    around: Real = 0.0
-    neighbours = 0
-    for other in (row, np.int64(prev[row]), np.int64(next[row])):
-        if other < 0 or (other != row and eligible[other] == 0):
-            continue
-        if exact[other] == 0:
-            exact[other] = 1
-            score = dense_score(vec, code, fit, other, x)
-            changes[other] = score - near[other]
-            near[other] = score
-        if other != row:
-            around += changes[other]
-            neighbours += 1
-    change: Real = np.float64(changes[row])
-    if neighbours > 0:
-        change += smoothing * around / neighbours
-    scores[row] += np.float32(gain * change)
-    exact[row] = 2
 
 
 @kernel(
@@ -159,37 +151,21 @@ def best_first_(
         worth[row] = value if eligible[row] != 0 else -1.0
         most = max(most, worth[row])
     floor = _floor(worth, most, order.size)
-    size: Int = np.int64(0)
+    size = 0
     for number in range(scores.size):
         row = np.int32(number)  # type: ignore[assignment]
-        if worth[row] < floor:
-            continue
-        if size < order.size:
-            order[size] = row
-            size += 1
-            if size == order.size:
-                for place in range(size // 2 - 1, -1, -1):
-                    _sink(worth, micros, order, place, size)
-        elif _goes_first(worth, micros, row, order[0]):
-            order[0] = row
-            _sink(worth, micros, order, np.int64(0), size)
-    if size < order.size:
-        for place in range(size // 2 - 1, -1, -1):
-            _sink(worth, micros, order, place, size)
-    for end in range(size - 1, 0, -1):
-        last = order[0]
-        order[0] = order[end]
-        order[end] = last
-        _sink(worth, micros, order, np.int64(0), end)
+        if worth[row] >= floor:
+            size = _taken(worth, micros, order, size, row)
+    _put_in_order(worth, micros, order, size)
     return size
 
 
 @kernel(
     "int64(float32[:, ::1], int8[:, ::1], float32[:, :, ::1], float32[::1], float32[::1], float64,"
-    " float64, float64, int32[::1], int32[::1], uint8[::1], int32[::1], float64[::1], float64,"
-    " float64, int64, float64[::1], float32[::1])"
+    " float64, uint8[::1], int32[::1], int64[::1], float64[::1], float64, float64, float64[::1],"
+    " float32[::1], int32[::1])"
 )
-def settle_scores_(
+def exact_first_(
     vec: F32,
     code: I8,
     fit: F32,
@@ -197,22 +173,20 @@ def settle_scores_(
     near: F32,
     error: Real,
     gain: Real,
-    smoothing: Real,
-    prev: I32,
-    next: I32,
     eligible: U8,
     tokens: I32,
+    micros: I64,
     costs: F64,
     offset: Real,
     power: Real,
-    limit: Int,
     worth: F64,
     scores: F32,
+    order: I32,
 ) -> Int:
-    """Make the scores exact of all rows that may be among the first `limit`, and of the lowest.
+    """The first rows, as `best_first_` would give them if `dense_score` were in all scores.
 
-    So `best_first_` gives the rows, for up to that limit, that it would give if all scores
-    were made of `dense_score`: every other row stays below them, whatever its exact score is.
+    The scores are made exact of all rows that may be among them, and of the lowest: every other
+    row stays below them, whatever its exact score is.
 
     Parameters
     ----------
@@ -221,71 +195,79 @@ def settle_scores_(
     x : (d,) float32
         The question's vector.
     near : (n,) float32
-        Cosines from `near_scores_`; made exact where they are needed.
+        Cosines from `near_scores_`.
     error : float
         By which they may be wrong.
-    gain, smoothing : float
-        How a row's cosine, and the mean of its neighbours', enter its score.
-    prev, next, eligible, tokens : (n,) int32, int32, uint8, int32
-    costs, offset, power
+    gain : float
+        By what its cosine is multiplied in a row's score.
+    eligible, tokens, micros, costs, offset, power, worth, order
         As in `best_first_`.
-    limit : int
-    worth : (n,) float64
-        Work space.
     scores : (n,) float32
         Made with `near`; changed in place.
 
     Returns
     -------
     int
-        Rows that were made exact.
+        As of `best_first_`.
     """
     n = scores.size
+    if order.size == 0:
+        return 0
     least: Real = np.float32(np.inf)
     widest: Real = np.float32(0.0)
     for row in range(n):
         if eligible[row] != 0:
             least = min(least, scores[row])
             widest = max(widest, abs(scores[row]))
-    own = abs(gain) * (1.0 + abs(smoothing)) * error + 1e-6 * (1.0 + widest)
+    own = abs(gain) * error + 1e-6 * (1.0 + widest)
     # of a row: less than that by what its own codes are better than the worst
     better = abs(gain) * 1.001
     worst = np.float32(0.0)
     if vec.shape[0] > 0:
-        for row in range(n):
-            worst = max(worst, fit[row >> 2, ERROR, row & 3])
-    exact = np.zeros(n, np.uint8)  # 1: of `near`, 2: of the score as well
-    changes = np.zeros(n, np.float32)
-    settled = 0
+        for block in range((n + 3) >> 2):
+            for k in range(4):
+                worst = max(worst, fit[block, ERROR, k])
+    exact = np.zeros(n, np.uint8)
     highest = least + np.float32(2.0 * own)
     lowest: Real = np.float32(np.inf)
     for row in range(n):
         if eligible[row] != 0 and scores[row] <= highest:
-            _settle(vec, code, fit, x, near, gain, smoothing, prev, next, eligible, exact,
-                    changes, row, scores)  # fmt: skip
-            settled += 1
+            scores[row] += np.float32(gain * (dense_score(vec, code, fit, row, x) - near[row]))
+            exact[row] = 1
             lowest = min(lowest, scores[row])
     cost = np.empty(n, np.float64)
     _costs(tokens, costs, offset, power, cost)
-    reach = np.zeros(n, np.float32)
+    share = np.empty(n, np.float64)  # of a score that a row is worth
+    for row in range(n):
+        share[row] = 1.0 / cost[row]
+    reach = np.full(n, np.float32(own))
+    if vec.shape[0] > 0:
+        for block in range(n >> 2):
+            for k in range(4):
+                reach[4 * block + k] -= better * (worst - fit[block, ERROR, k])
+    for row in range(n):
+        if exact[row] != 0:
+            reach[row] = 0.0
     most = 0.0
     for row in range(n):
-        if exact[row] != 2:
-            reach[row] = own
-            if vec.shape[0] > 0:
-                reach[row] -= better * (worst - fit[row >> 2, ERROR, row & 3])
-        value = (np.float64(scores[row]) - lowest - reach[row]) / cost[row]
+        value = (np.float64(scores[row]) - lowest - reach[row]) * share[row]
         worth[row] = max(0.0, value) if eligible[row] != 0 else -1.0
         most = max(most, worth[row])
-    floor = _floor(worth, most, limit)
-    for row in range(n):
-        if eligible[row] == 0 or exact[row] == 2:
+    floor = _floor(worth, most, order.size) * (1.0 - 1e-12)
+    size = 0
+    for number in range(n):
+        row = np.int32(number)  # type: ignore[assignment]
+        if (np.float64(scores[row]) - lowest + reach[row]) * share[row] < floor:
             continue
-        if (np.float64(scores[row]) - lowest + reach[row]) / cost[row] >= floor:
-            _settle(vec, code, fit, x, near, gain, smoothing, prev, next, eligible, exact,
-                    changes, row, scores)  # fmt: skip
-            settled += 1
-    return settled
+        if eligible[row] == 0:
+            continue
+        if exact[row] == 0:
+            score = dense_score(vec, code, fit, number, x)
+            scores[row] += np.float32(gain * (score - near[row]))
+        worth[row] = (np.float64(scores[row]) - lowest) / cost[row]
+        size = _taken(worth, micros, order, size, row)
+    _put_in_order(worth, micros, order, size)
+    return size
 
 
 @kernel(

@@ -2,14 +2,15 @@
 
 import numpy as np
 
-from rsm_fast.kernels.jit import F32, I32, U8, Real, kernel
+from rsm_fast.kernels.jit import F32, FAST, I32, U8, Real, kernel
 
 __all__ = ["hybrid_scores_", "raise_rows_", "step_bonus_"]
 
 
 @kernel(
     "float64(float32[::1], float32[::1], int32[::1], int32[::1], uint8[::1], float64, float64,"
-    " float64, float64, float64, float32[::1], float32[::1])"
+    " float64, float64, float64, float32[::1], float32[::1])",
+    fastmath=FAST,
 )
 def hybrid_scores_(
     dense: F32,
@@ -48,35 +49,31 @@ def hybrid_scores_(
         By what a cosine is multiplied in its row's score.
     """
     n = dense.size
-    count = 0
-    dense_sum = 0.0
-    lexical_sum = 0.0
+    count, dense_sum, lexical_sum = 0.0, 0.0, 0.0
     for row in range(n):
-        if eligible[row] != 0:
-            count += 1
-            dense_sum += dense[row]
-            lexical_sum += lexical[row]
-    if count == 0:
+        here = np.float64(eligible[row] != 0)
+        count += here
+        dense_sum += here * dense[row]
+        lexical_sum += here * lexical[row]
+    if count == 0.0:
         out[:] = 0.0
         return 0.0
     dense_mean = dense_sum / count
     lexical_mean = lexical_sum / count
-    dense_square = 0.0
-    lexical_square = 0.0
+    dense_square, lexical_square = 0.0, 0.0
     for row in range(n):
-        if eligible[row] != 0:
-            dense_square += (dense[row] - dense_mean) ** 2
-            lexical_square += (lexical[row] - lexical_mean) ** 2
+        here = np.float64(eligible[row] != 0)
+        dense_square += here * (dense[row] - dense_mean) ** 2
+        lexical_square += here * (lexical[row] - lexical_mean) ** 2
     dense_deviation = max(np.sqrt(dense_square / count), dense_floor)
     lexical_deviation = max(np.sqrt(lexical_square / count), lexical_floor)
     dense_gain = dense_weight / dense_deviation if dense_deviation >= 1e-6 else 0.0
     lexical_gain = lexical_weight / lexical_deviation if lexical_deviation >= 1e-6 else 0.0
     for row in range(n):
-        base[row] = 0.0
-        if eligible[row] != 0:
-            base[row] = dense_gain * (dense[row] - dense_mean) + lexical_gain * (
-                lexical[row] - lexical_mean
-            )
+        here = np.float64(eligible[row] != 0)
+        base[row] = here * (
+            dense_gain * (dense[row] - dense_mean) + lexical_gain * (lexical[row] - lexical_mean)
+        )
     for row in range(n):
         out[row] = 0.0
         if eligible[row] == 0:

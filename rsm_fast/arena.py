@@ -510,7 +510,7 @@ class Arena:
         float32[n]
             Dead rows have one, too.
         float
-            By which a cosine may be wrong at most; see `rsm_fast.retrieval.settle_scores`.
+            By which a cosine may be wrong at most; see `rsm_fast.retrieval.exact_order`.
         """
         x = np.zeros(self.table.width, np.float32)
         x[: self.dim] = query

@@ -270,26 +270,20 @@ class LexicalIndex:
                 weights.append(idf * count)
         if not numbers:
             return out
-        norm = np.empty(n, np.float32)
-        sizes = self._sizes[:n] if self._n >= n else _grown(self._sizes, n)[:n]
-        mean = kernels.bm25.window_lengths_(sizes, prev, next, alive, window, norm)
-        norm *= np.float32(self.k1 * self.b / max(mean, 1e-9))
-        norm += np.float32(self.k1 * (1.0 - self.b))
-        kernels.bm25.bm25_accumulate_(
+        kernels.bm25.bm25_scores_(
             np.array(numbers, np.int32),
             np.array(weights, np.float32),
             self._start,
             self._length,
             self._pool_rows,
             self._pool_counts,
+            self._sizes[:n] if self._n >= n else _grown(self._sizes, n)[:n],
             prev,
             next,
             alive,
             np.ones(window + 1, np.float32),
-            norm,
             self.k1,
-            np.zeros(n, np.float32),
-            np.empty(n, np.int32),
+            self.b,
             out,
         )
         return out

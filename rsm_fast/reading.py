@@ -39,11 +39,11 @@ from rsm_fast.retrieval import (
     admission_order,
     asked_speakers,
     asked_steps,
+    exact_order,
     hybrid_scores,
     labelled_rows,
     newer_first,
     paper_order,
-    settle_scores,
 )
 from rsm_fast.types import Hit, OmittedChunk, Pack, PackedChunk, PackStats
 
@@ -281,20 +281,16 @@ class ReadPath:
             scores = arena.dense_scores(prepared)
             order = self._paper_order(state, request, query, scores, eligible)
         else:
-            scores = self._hybrid_scores(
-                state, request, prepared, eligible, limit=by_score or _HEAD, by_score=bool(by_score)
+            limit = _HEAD if by_score is None else by_score
+            scores, order = self._hybrid_order(
+                state, request, prepared, eligible, limit=limit, by_score=by_score is not None
             )
-            facts = scores, eligible, columns.tokens, columns.micros
-            if by_score is not None:
-                order = admission_order(*facts, _BY_SCORE, limit=by_score)
-            else:
-                order = admission_order(*facts, self._settings, limit=_HEAD)
+            if by_score is None:
+                facts = scores, eligible, columns.tokens, columns.micros
                 if eligible_count > order.size:
                     rest = _following(equal, order.size, *facts, self._settings)
                 code = arena.table.columns.code
-                order = newer_first(
-                    order, scores, columns.tokens, columns.micros, code, self._settings
-                )
+                order = newer_first(order, scores, *facts[2:], code, self._settings)
         return _Ranked(
             order=_first(equal, order),
             rest=rest,
@@ -306,7 +302,7 @@ class ReadPath:
             eligible=eligible_count,
         )
 
-    def _hybrid_scores(
+    def _hybrid_order(
         self,
         state: NamespaceState,
         request: Request,
@@ -315,8 +311,8 @@ class ReadPath:
         *,
         limit: int,
         by_score: bool,
-    ) -> F32:
-        """Scores, exact as far as the first ``limit`` rows depend on them."""
+    ) -> tuple[F32, I32]:
+        """Scores, exact as far as the first ``limit`` rows depend on them, and these rows."""
         arena, settings = state.arena, self._settings
         near = arena.near_scores(query)
         terms = analyse(request.query)
@@ -339,10 +335,10 @@ class ReadPath:
         if settings.speaker:
             rows = asked_speakers(state.lexical, terms)
             kernels.scoring.raise_rows_(rows, eligible, np.float32(settings.speaker), scores)
-        settle_scores(
+        order = exact_order(
             arena, query, near, gain, scores, eligible, settings, limit=limit, by_score=by_score
         )
-        return scores
+        return scores, order
 
     def _paper_order(
         self, state: NamespaceState, request: Request, query: F32, dense: F32, eligible: U8
@@ -506,10 +502,6 @@ class _Texts(Source):
         return _new_piece(
             row, record.id, tuple(spans), record.atom, record.session, instant, 0.0, record.step
         )
-
-
-_BY_SCORE = HybridSettings(length_power=0.0)
-"""Orders by the score alone, whatever a chunk costs."""
 
 
 def _following(equal: I32, begun: int, scores: F32, *facts: Any) -> Iterator[I32]:

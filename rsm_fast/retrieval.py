@@ -27,11 +27,11 @@ __all__ = [
     "admission_order",
     "asked_speakers",
     "asked_steps",
+    "exact_order",
     "hybrid_scores",
     "labelled_rows",
     "newer_first",
     "paper_order",
-    "settle_scores",
 ]
 
 F32 = npt.NDArray[np.float32]
@@ -275,7 +275,7 @@ def hybrid_scores(
     return scores, float(gain)
 
 
-def settle_scores(
+def exact_order(
     arena: Arena,
     query: F32,
     near: tuple[F32, float],
@@ -286,12 +286,12 @@ def settle_scores(
     *,
     limit: int,
     by_score: bool = False,
-) -> None:
-    """Make exact the scores that decide which chunks come first.
+) -> I32:
+    """The first rows of `admission_order`, with exact scores where these decide.
 
     Cosines of 8-bit codes order all but a few hundred chunks for good; those are scored anew with
-    their float32 vectors. What z-scores are relative to, mean and deviation, stays that of the
-    codes' cosines.
+    their float32 vectors. What a chunk's own cosine is held against, mean, deviation and
+    neighbours, stays that of the codes.
 
     Parameters
     ----------
@@ -299,41 +299,46 @@ def settle_scores(
     query : (d,) float32
         From `Arena.prepare_query`.
     near : (n,) float32 and float
-        From `Arena.near_scores`; changed in place.
+        From `Arena.near_scores`.
     gain : float
         From `hybrid_scores`.
     scores : (n,) float32
-        Made with ``near``, whatever was added to them since; changed in place.
+        Made with ``near``, whatever was added to them since; changed in place, so that
+        `admission_order` of them begins with these rows.
     eligible : (n,) uint8
     settings : HybridSettings
     limit : int
-        So many rows of `admission_order` will be those of exact scores.
+        Rows that are wanted.
     by_score : bool
-        The order will be by score alone.
+        By score alone, whatever a chunk costs.
+
+    Returns
+    -------
+    (k,) int32
     """
     x = np.zeros(arena.table.width, np.float32)
     x[: arena.dim] = query
     columns = arena.table.columns
     power = 0.0 if by_score else settings.length_power
-    kernels.ordering.settle_scores_(
+    order = np.empty(min(limit, scores.size), np.int32)
+    size = kernels.ordering.exact_first_(
         columns.vec,
         columns.code,
         columns.fit,
         x,
         *near,
         gain,
-        settings.smoothing,
-        arena.prev,
-        arena.next,
         eligible,
         arena.tokens,
+        arena.micros,
         _powers(settings.length_offset, power),
         settings.length_offset,
         power,
-        np.int64(limit),
         np.empty(scores.size, np.float64),
         scores,
+        order,
     )
+    return order[:size]
 
 
 def admission_order(

@@ -31,7 +31,7 @@ def window_lengths(lengths, prev, next_, alive, window):
 
 
 def bm25_scores(documents, question, prev, next_, alive, window, k1, b):
-    """Twin of `LexicalIndex.scores` and of `bm25.bm25_accumulate_`.
+    """Twin of `LexicalIndex.scores`, of `bm25.bm25_scores_` and of `bm25.bm25_accumulate_`.
 
     `documents` holds each row's list of terms, None for one that was removed.
     """
@@ -104,16 +104,12 @@ def hybrid_scores(dense, lexical, prev, next_, eligible, weights, smoothing, flo
     return out
 
 
-def settled_scores(near, exact, scores, gain, smoothing, prev, next_, eligible):
-    """Twin of `ordering.settle_scores_`, for all rows."""
-    out = []
-    for row, score in enumerate(scores):
-        around = [r for r in (prev[row], next_[row]) if r >= 0 and eligible[r]]
-        change = exact[row] - near[row]
-        if around:
-            change += smoothing * sum(exact[r] - near[r] for r in around) / len(around)
-        out.append(float(score) + gain * change if eligible[row] else 0.0)
-    return out
+def exact_scores(near, exact, scores, gain, eligible):
+    """Twin of `ordering.exact_first_`, for all rows."""
+    return [
+        float(score) + gain * (exact[row] - near[row]) if eligible[row] else 0.0
+        for row, score in enumerate(scores)
+    ]
 
 
 def step_bonus(steps, named, ranges, longest_range, bonus):

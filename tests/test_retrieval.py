@@ -18,11 +18,11 @@ from rsm_fast.retrieval import (
     admission_order,
     asked_speakers,
     asked_steps,
+    exact_order,
     hybrid_scores,
     labelled_rows,
     newer_first,
     paper_order,
-    settle_scores,
 )
 
 PLAIN = HybridSettings()
@@ -114,13 +114,13 @@ def test_scores_of_codes_settle_to_the_order_of_exact_ones(n, dim, dtype, limit,
     assert np.abs(truth - near).max() <= error
     links = arena.prev, arena.next
     scores, gain = hybrid_scores(near, lexical, *links, eligible, PLAIN)
-    expected = oracles.settled_scores(near, truth, scores, gain, 0.25, *links, eligible)
-    settle_scores(
+    expected = oracles.exact_scores(near, truth, scores, gain, eligible)
+    order = exact_order(
         arena, query, (near, error), gain, scores, eligible, PLAIN, limit=limit, by_score=by_score
     )
     power = 0.0 if by_score else PLAIN.length_power
-    chosen = HybridSettings(length_power=power)
-    order = admission_order(scores, eligible, arena.tokens, arena.micros, chosen, limit=limit)
+    facts = scores, eligible, arena.tokens, arena.micros, HybridSettings(length_power=power)
+    assert order.tolist() == admission_order(*facts, limit=limit).tolist()
     np.testing.assert_allclose(scores[order], np.array(expected)[order], atol=1e-4, rtol=1e-5)
     least = min((expected[row] for row in np.flatnonzero(eligible)), default=0.0)
     worth = (np.array(expected) - least) / (arena.tokens + PLAIN.length_offset) ** power
