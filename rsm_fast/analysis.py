@@ -26,6 +26,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from rsm_fast.instants import Instant
+from rsm_fast.recent import Recent
 
 if TYPE_CHECKING:
     from rsm_fast.types import JSONValue
@@ -202,22 +203,15 @@ _MONTHS = (
 _WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 
 
-class _WordTerms(dict[str, tuple[str, ...]]):
-    """Terms of casefolded words; what is not known yet is worked out, and kept if it is short.
-
-    Bounded. Several threads may use it: they can only do the same work twice.
-    """
-
-    def __missing__(self, word: str) -> tuple[str, ...]:
-        terms = tuple(chain.from_iterable(map(_terms_of_token, _TOKEN.findall(word))))
-        if len(word) <= _LONGEST_WORD:
-            if len(self) >= _MOST_WORDS:
-                self.clear()
-            self[word] = terms
-        return terms
+def _terms_of_word(word: str) -> tuple[str, ...]:
+    """Terms of a casefolded word, remembered if it is short."""
+    terms = tuple(chain.from_iterable(map(_terms_of_token, _TOKEN.findall(word))))
+    if len(word) <= _LONGEST_WORD:
+        _terms_of.keep({word: terms})
+    return terms
 
 
-_terms_of = _WordTerms()
+_terms_of = Recent(_terms_of_word, most=_MOST_WORDS)
 
 
 @lru_cache(maxsize=1 << 14)

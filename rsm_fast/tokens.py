@@ -10,13 +10,14 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from rsm_fast.errors import InvalidInputError, MissingDependencyError, ModelFileError
 from rsm_fast.modelfiles import PACKAGED_TOKENIZER, check_file, packaged_file
+from rsm_fast.recent import Recent
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -161,24 +162,7 @@ _ALONE: Final = (
 _LONGEST_CACHED_WORD: Final = 48
 _MOST_CACHED_WORDS: Final = 64_000  # about 13 MB
 _WORDS_PER_CALL: Final = 2_000
-_MANY_LINES: Final = 256
-
-
-class _Known(dict[str, _T]):
-    """What is known of words; one that is not here is looked up."""
-
-    def __init__(self, look_up: Callable[[str], _T]) -> None:
-        super().__init__()
-        self._look_up = look_up
-
-    def __missing__(self, word: str) -> _T:
-        return self._look_up(word)
-
-    def keep(self, found: Mapping[str, _T]) -> None:
-        """Remember, forgetting the rest where that would be too many."""
-        if len(self) + len(found) > _MOST_CACHED_WORDS:
-            self.clear()
-        self.update(islice(found.items(), _MOST_CACHED_WORDS))
+_FEW_WORDS: Final = 2
 
 
 class WordPieceCounter:
@@ -213,8 +197,8 @@ class WordPieceCounter:
     def __init__(self, load: Callable[[], Tokenizer], *, name: str) -> None:
         self.name = name
         self._load = load
-        self._ids_of = _Known(self._looked_up)
-        self._size_of = _Known(self._sized)
+        self._ids_of = Recent(self._looked_up, most=_MOST_CACHED_WORDS)
+        self._size_of = Recent(self._sized, most=_MOST_CACHED_WORDS)
         self._tokenizer: Tokenizer | None = None
         self._unknown: int | None = None
         self._cuts: re.Pattern[str] = re.compile("")
@@ -229,9 +213,8 @@ class WordPieceCounter:
             return [self(line) for line in lines]
         split = [line.split() for line in lines]
         size_of = self._size_of.__getitem__
-        if len(lines) >= _MANY_LINES:  # their new words are tokenised in one go
-            known = self._ids_of
-            new = {word for word in chain.from_iterable(split) if word not in known}
+        new = self._size_of.lacking(chain.from_iterable(split))
+        if len(new) >= _FEW_WORDS:  # they are tokenised in one go
             self._tokenised([word for word in new if len(word) <= _LONGEST_CACHED_WORD])
         return [sum(map(size_of, words)) for words in split]
 

@@ -14,6 +14,7 @@ from rsm_fast.analysis import (
     unpack_terms,
 )
 from rsm_fast.instants import parse_instant
+from rsm_fast.recent import Recent
 
 
 def shared(first, second):
@@ -110,11 +111,10 @@ def test_words_looked_up_one_by_one_give_the_terms_of_the_whole_text(text):
 
 
 def test_the_cache_of_words_is_bounded(monkeypatch):
-    monkeypatch.setattr(analysis, "_MOST_WORDS", 10)
-    monkeypatch.setattr(analysis, "_terms_of", analysis._WordTerms())
+    monkeypatch.setattr(analysis, "_terms_of", Recent(analysis._terms_of_word, most=10))
     for number in range(100):
         assert analyse(f"word{number} cat") == [f"word{number}", "cat"]
-    assert len(analysis._terms_of) <= 10
+    assert analysis._terms_of.size <= 10
 
 
 def test_a_step_is_found_whatever_its_letters_look_like():

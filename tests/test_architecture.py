@@ -14,7 +14,13 @@ HEAVY = ("numba", "faiss", "onnxruntime", "tokenizers")
 
 # Data flows down this list; a module imports only what stands above it here.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("rsm_fast._version", "rsm_fast.closing", "rsm_fast.errors", "rsm_fast.frozen"),
+    (
+        "rsm_fast._version",
+        "rsm_fast.closing",
+        "rsm_fast.errors",
+        "rsm_fast.frozen",
+        "rsm_fast.recent",
+    ),
     ("rsm_fast.instants", "rsm_fast.modelfiles"),
     (
         "rsm_fast.types",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rsm_fast import tokens
 from rsm_fast.errors import InvalidInputError, ModelFileError
 from rsm_fast.modelfiles import PACKAGED_TOKENIZER, packaged_file
+from rsm_fast.recent import Recent
 from rsm_fast.tokens import (
     ByteCounter,
     CallableCounter,
@@ -126,7 +127,7 @@ def test_wordpiece_cache_is_bounded(counter: WordPieceCounter, monkeypatch) -> N
     text = " ".join(f"word{number}" for number in range(500))
     assert small(text) == counter(text) == small(text)
     small("one more")
-    assert len(small._ids_of) <= 52 and len(small._size_of) <= 52
+    assert small._ids_of.size <= 50 and small._size_of.size <= 50
 
 
 def test_wordpiece_is_not_pickled(counter: WordPieceCounter) -> None:
@@ -169,8 +170,8 @@ def test_f25_counts_of_huge_texts(counter: WordPieceCounter, kind: str) -> None:
 def test_f25_huge_texts_do_not_take_seconds(counter: WordPieceCounter, kind: str) -> None:
     times = []
     for _ in range(5):
-        counter._ids_of.clear()
-        counter._size_of.clear()
+        counter._ids_of = Recent(counter._looked_up, most=64_000)
+        counter._size_of = Recent(counter._sized, most=64_000)
         start = time.process_time()  # the counter is serial: CPU time leaves neighbours out
         counter(HUGE[kind])
         times.append(time.process_time() - start)
