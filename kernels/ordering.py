@@ -224,9 +224,8 @@ def exact_first_(
     better = abs(gain) * 1.001
     worst = np.float32(0.0)
     if vec.shape[0] > 0:
-        for block in range((n + 3) >> 2):
-            for k in range(4):
-                worst = max(worst, fit[block, ERROR, k])
+        for row in range(n):
+            worst = max(worst, fit[row >> 2, ERROR, row & 3])
     exact = np.zeros(n, np.uint8)
     highest = least + np.float32(2.0 * own)
     lowest: Real = np.float32(np.inf)
