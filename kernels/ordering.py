@@ -90,17 +90,17 @@ def _floor(worth: F64, most: Real, limit: Int) -> Real:
 
 
 @kernel("void(int32[::1], float64[::1], float64, float64, float64[::1])")
-def _costs(tokens: I32, table: F64, offset: Real, power: Real, out: F64) -> None:
-    """(tokens + offset) ** power, looked up as far as the table goes: powers are slow."""
+def _shares(tokens: I32, table: F64, offset: Real, power: Real, out: F64) -> None:
+    """(tokens + offset) ** -power, looked up as far as the table goes: powers are slow."""
     last = np.int32(table.size - 1)
-    beyond = np.int32(0)
+    longest = np.int32(0)
     for row in range(tokens.size):
-        beyond = max(beyond, tokens[row])
+        longest = max(longest, tokens[row])
         out[row] = table[min(max(tokens[row], np.int32(0)), last)]
-    if beyond > last:
+    if longest > last:
         for row in range(tokens.size):
             if tokens[row] > last:
-                out[row] = np.float64(tokens[row] + offset) ** power
+                out[row] = np.float64(tokens[row] + offset) ** -power
 
 
 @kernel(
@@ -112,7 +112,7 @@ def best_first_(
     eligible: U8,
     tokens: I32,
     micros: I64,
-    costs: F64,
+    shares: F64,
     offset: Real,
     power: Real,
     worth: F64,
@@ -125,8 +125,8 @@ def best_first_(
     Parameters
     ----------
     scores, eligible, tokens, micros : (n,) float32, uint8, int32, int64
-    costs : (m,) float64
-        What is divided by for 0 to m - 1 tokens; worked out for more than that.
+    shares : (m,) float64
+        (tokens + offset) ** -power for 0 to m - 1 tokens; worked out for more than that.
     offset, power : float
     worth : (n,) float64
         Work space.
@@ -140,14 +140,14 @@ def best_first_(
     """
     if order.size == 0:
         return 0
-    _costs(tokens, costs, offset, power, worth)
+    _shares(tokens, shares, offset, power, worth)
     least: Real = np.float32(np.inf)
     for row in range(scores.size):
         if eligible[row] != 0:
             least = min(least, scores[row])
     most = 0.0
     for row in range(scores.size):
-        value = (np.float64(scores[row]) - np.float64(least)) / worth[row]
+        value = (np.float64(scores[row]) - np.float64(least)) * worth[row]
         worth[row] = value if eligible[row] != 0 else -1.0
         most = max(most, worth[row])
     floor = _floor(worth, most, order.size)
@@ -176,7 +176,7 @@ def exact_first_(
     eligible: U8,
     tokens: I32,
     micros: I64,
-    costs: F64,
+    shares: F64,
     offset: Real,
     power: Real,
     worth: F64,
@@ -200,7 +200,7 @@ def exact_first_(
         By which they may be wrong.
     gain : float
         By what its cosine is multiplied in a row's score.
-    eligible, tokens, micros, costs, offset, power, worth, order
+    eligible, tokens, micros, shares, offset, power, worth, order
         As in `best_first_`.
     scores : (n,) float32
         Made with `near`; changed in place.
@@ -234,11 +234,8 @@ def exact_first_(
             scores[row] += np.float32(gain * (dense_score(vec, code, fit, row, x) - near[row]))
             exact[row] = 1
             lowest = min(lowest, scores[row])
-    cost = np.empty(n, np.float64)
-    _costs(tokens, costs, offset, power, cost)
-    share = np.empty(n, np.float64)  # of a score that a row is worth
-    for row in range(n):
-        share[row] = 1.0 / cost[row]
+    share = np.empty(n, np.float64)
+    _shares(tokens, shares, offset, power, share)
     reach = np.full(n, np.float32(own))
     if vec.shape[0] > 0:
         for block in range(n >> 2):
@@ -263,7 +260,7 @@ def exact_first_(
         if exact[row] == 0:
             score = dense_score(vec, code, fit, number, x)
             scores[row] += np.float32(gain * (score - near[row]))
-        worth[row] = (np.float64(scores[row]) - lowest) / cost[row]
+        worth[row] = (np.float64(scores[row]) - lowest) * share[row]
         size = _taken(worth, micros, order, size, row)
     _put_in_order(worth, micros, order, size)
     return size

@@ -64,7 +64,7 @@ DEFAULT_BUDGET = 4000
 
 _MOST_FRAMES = 16
 
-_HEAD = 320
+_HEAD = 256
 """Rows that are ordered at first; a pack of a few thousand tokens seldom tries more."""
 
 _LONGER = 4

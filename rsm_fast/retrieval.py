@@ -331,7 +331,7 @@ def exact_order(
         eligible,
         arena.tokens,
         arena.micros,
-        _powers(settings.length_offset, power),
+        _shares(settings.length_offset, power),
         settings.length_offset,
         power,
         np.empty(scores.size, np.float64),
@@ -376,7 +376,7 @@ def admission_order(
         eligible,
         tokens,
         micros,
-        _powers(offset, power),
+        _shares(offset, power),
         offset,
         power,
         np.empty(scores.size, np.float64),
@@ -386,9 +386,9 @@ def admission_order(
 
 
 @lru_cache(maxsize=16)
-def _powers(offset: float, power: float) -> npt.NDArray[np.float64]:
-    """(tokens + offset) ** power for small numbers of tokens, since powers are slow."""
-    return np.asarray((np.arange(_LENGTHS) + offset) ** power, np.float64)
+def _shares(offset: float, power: float) -> npt.NDArray[np.float64]:
+    """(tokens + offset) ** -power for small numbers of tokens, since powers are slow."""
+    return np.asarray((np.arange(_LENGTHS) + offset) ** -power, np.float64)
 
 
 def newer_first(

@@ -253,13 +253,15 @@ class Ledger:
         """Count a byte-equal chunk instead of writing it again, if it is one and that fits."""
         tally, entries = self._tally, self._entries
         offer, at = int(tally[NEXT_OFFER]), int(tally[FOUND])
-        first, form = self._source.forms(self._frame, [int(entries[at, FORM]), offer])
-        if form.copy_key != first.copy_key:
+        entry = self._copied.get(at)
+        places = [offer] if entry is not None else [offer, int(entries[at, FORM])]
+        form, *first = self._source.forms(self._frame, places)
+        if entry is None:
+            entry = Entry(first[0], int(entries[at, RANK]))
+        if form.copy_key != entry.form.copy_key:
             self._checked = np.int64(offer)
             return
-        entry = self._copied.get(at)
-        if entry is None:
-            entry = self._copied[at] = Entry(first, int(entries[at, RANK]))
+        self._copied[at] = entry
         tally[CONSIDERED] += 1
         tally[NEXT_OFFER] += 1
         before, room = int(tally[TOKENS]), int(tally[ROOM] + tally[BELIEVED])
