@@ -18,7 +18,7 @@ from rsm_fast.analysis import ANALYSER_VERSION, chunk_terms, pack_terms, step_la
 from rsm_fast.chunking import chunk_text, embedded_text, split_text, text_hash
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.instants import Instant, parse_duration, parse_instant
-from rsm_fast.store import ChunkRecord, TurnRecord, why_not_findable
+from rsm_fast.store import ChunkRecord, PiecePart, PieceRecord, TurnRecord, why_not_findable
 from rsm_fast.types import TurnLike, as_turn
 
 if TYPE_CHECKING:
@@ -239,6 +239,26 @@ class Draft:
             truncated=self.truncated,
             atom=atom,
             vector=None if self.vector is None else self.vector.astype(_STORED).tobytes(),
+        )
+
+    def piece(self, turn_ids: Sequence[tuple[int, str]], record: ChunkRecord) -> PieceRecord:
+        """The chunk with its texts, as the store will give it back."""
+        parts = []
+        for part in self.parts:
+            pk, id_ = turn_ids[part.index] if part.index >= 0 else part.turn[:2]
+            parts.append(PiecePart(id_, part.turn.role, part.text, pk))
+        return PieceRecord(
+            record.pk,
+            record.id,
+            record.session,
+            record.micros,
+            record.offset_minutes,
+            record.tokens,
+            record.line_tokens,
+            record.step,
+            record.truncated,
+            record.atom,
+            tuple(parts),
         )
 
 

@@ -467,8 +467,12 @@ class _Texts(Source):
         found = {key: form for key in keys if (form := cache.get(key)) is not None}
         missing = [key for key in keys if key not in found]
         if missing:
-            read = self._reader.pieces(self._ns, ranked.keys[[row for row, _ in missing]].tolist())
-            for key, record in zip(missing, read, strict=True):
+            records = {key: record for key in missing if (record := cache.take_written(key))}
+            unread = [key for key in missing if key not in records]
+            if unread:
+                pks = ranked.keys[[row for row, _ in unread]].tolist()
+                records |= zip(unread, self._reader.pieces(self._ns, pks), strict=True)
+            for key, record in records.items():
                 found[key] = Form(self._piece(record, key[0], frame.counter), frame)
                 cache.put(key, found[key])
         forms = []

@@ -29,7 +29,7 @@ from rsm_fast.settings import NamespaceSettings
 if TYPE_CHECKING:
     from rsm_fast.index import AtomIndex
     from rsm_fast.packing import Form, Frame, PriceTable
-    from rsm_fast.store import ChunkRecord, NamespaceRecord, Reader
+    from rsm_fast.store import ChunkRecord, NamespaceRecord, PieceRecord, Reader
 
 __all__ = ["NamespaceState", "RowContent"]
 
@@ -51,15 +51,18 @@ class RowContent(NamedTuple):
 
 
 class TextCache:
-    """Texts of chunks that were packed lately, by row and version, as they are printed; bounded.
+    """Texts of chunks that were packed or written lately, by row and version; bounded.
 
     A key stands for one content for ever, so several threads may share it.
     """
 
-    LARGEST = 16 << 20  # bytes, some 5,000 turns of a few sentences
+    LARGEST = 16 << 20  # bytes as printed, some 5,000 turns of a few sentences
+    LARGEST_WRITTEN = 2 << 20  # bytes of what was not packed yet
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], Form] = {}
+        self._written: dict[tuple[int, int], PieceRecord] = {}
+        self.written_bytes = 0
         self._lock = threading.Lock()
         self._prices: PriceTable | None = None
         self.nbytes = 0
@@ -91,6 +94,29 @@ class TextCache:
             while self.nbytes > self.LARGEST:
                 oldest = self._found.pop(next(iter(self._found)))
                 self.nbytes -= oldest.nbytes
+
+    def put_written(self, key: tuple[int, int], record: PieceRecord) -> None:
+        """Keep a chunk as it was stored, until it is packed or the oldest ones have to go."""
+        with self._lock:
+            self._written[key] = record
+            self.written_bytes += _size(record)
+            while self.written_bytes > self.LARGEST_WRITTEN:
+                self.written_bytes -= _size(self._written.pop(next(iter(self._written))))
+
+    def take_written(self, key: tuple[int, int]) -> PieceRecord | None:
+        """The chunk as it was stored, not to be asked for again."""
+        if key not in self._written:
+            return None
+        with self._lock:
+            record = self._written.pop(key, None)
+            if record is not None:
+                self.written_bytes -= _size(record)
+            return record
+
+
+def _size(record: PieceRecord) -> int:
+    """Bytes of a chunk at most, estimated."""
+    return 600 + len(record.line_tokens) + sum(200 + 2 * len(part.text) for part in record.parts)
 
 
 class NamespaceState:
@@ -158,6 +184,7 @@ class NamespaceState:
             + self.lexical.nbytes
             + self.texts.nbytes
             + self.texts.price_bytes
+            + self.texts.written_bytes
             + sum(column.nbytes for column in columns)
         )
 
@@ -401,6 +428,10 @@ class NamespaceState:
         if vector is None:
             self._open[row] = ""
         self.changes += 1
+
+    def keep_text(self, row: int, record: PieceRecord) -> None:
+        """Have a new row's text at hand for the next packs."""
+        self.texts.put_written((row, int(self._versions.view[row])), record)
 
     def remove(self, rows: Sequence[int]) -> None:
         """Take rows out of everything."""

@@ -304,8 +304,9 @@ class WritePath:
             elif complete:
                 state.clusterer.assign_many([row for *_, row in complete])
         new: list[ChunkRecord] = []
-        for atom, draft in zip(state.arena.atom[rows].tolist(), drafts, strict=True):
+        for row, atom, draft in zip(rows, state.arena.atom[rows].tolist(), drafts, strict=True):
             record = draft.record(keys, None if atom < 0 else atom)
+            state.keep_text(row, draft.piece(keys, record))
             if draft.pk:
                 writer.replace_chunk(ns, record)
             else:

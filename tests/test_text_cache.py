@@ -90,3 +90,37 @@ def test_a_changed_text_and_another_atom_are_seen() -> None:
         atoms = {hit.id: hit.atom for hit in memory.search(QUESTIONS[0], k=500)}
         assert all(atoms[chunk.id] == chunk.atom for chunk in after.chunks)
         assert any(atoms[chunk.id] != chunk.atom for chunk in before.chunks if chunk.id in atoms)
+
+
+def test_what_was_written_is_at_hand_as_the_store_has_it() -> None:
+    turns = [*sample.turns()[:30], "odd \ud800 text\x00 with é漢字🙂\r\n\n and lines\n", "x " * 900]
+    for chunk_turns in (1, 3):
+        with Memory(embedder="hashing", chunk_turns=chunk_turns) as memory:
+            memory.add_many(turns)
+            memory.add("One by one as well.", role="Caroline", timestamp="2026-05-03T10:00+02:00")
+            memory.update(memory.add("before"), "after it was changed")
+            with memory._core.snapshot() as view:
+                assert view.state is not None
+                written = dict(view.state.texts._written)
+                rows = [row for row, _ in written]
+                stored = view.reader.pieces(view.state.ns, view.state.arena.pk[rows].tolist())
+                versions = view.state.versions.tolist()
+            now = {key: record for key, record in written.items() if versions[key[0]] == key[1]}
+            known = {record.pk: record for record in stored}
+            assert len(now) >= 10
+            for (row, _), record in now.items():
+                expected = known[int(view.state.arena.pk[row])]
+                assert record._replace(pk=expected.pk) == expected
+
+
+def test_what_was_written_is_bounded_and_packed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    with filled() as memory:
+        expected = untimed(memory.pack(QUESTIONS[0], budget=2000))
+    monkeypatch.setattr(TextCache, "LARGEST_WRITTEN", 5_000)
+    with filled() as memory:
+        assert memory._core._state is not None
+        texts = memory._core._state.texts
+        assert 2_000 < texts.written_bytes <= 5_000
+        assert untimed(memory.pack(QUESTIONS[0], budget=2000)) == expected
+        held = sum(len(part.text) for r in texts._written.values() for part in r.parts)
+        assert held <= texts.written_bytes <= 5_000
