@@ -151,7 +151,7 @@ def best_first_(
         worth[row] = value if eligible[row] != 0 else -1.0
         most = max(most, worth[row])
     floor = _floor(worth, most, order.size)
-    size = 0
+    size: Int = np.int64(0)  # a literal would be a type of its own
     for number in range(scores.size):
         row = np.int32(number)  # type: ignore[assignment]
         if worth[row] >= floor:
@@ -250,7 +250,7 @@ def exact_first_(
         worth[row] = max(0.0, value) if eligible[row] != 0 else -1.0
         most = max(most, worth[row])
     floor = _floor(worth, most, order.size) * (1.0 - 1e-12)
-    size = 0
+    size: Int = np.int64(0)  # a literal would be a type of its own
     for number in range(n):
         row = np.int32(number)  # type: ignore[assignment]
         if (np.float64(scores[row]) - lowest + reach[row]) * share[row] < floor:

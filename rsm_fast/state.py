@@ -430,8 +430,9 @@ class NamespaceState:
         self.changes += 1
 
     def keep_text(self, row: int, record: PieceRecord) -> None:
-        """Have a new row's text at hand for the next packs."""
-        self.texts.put_written((row, int(self._versions.view[row])), record)
+        """Have a new row's text at hand for the next packs, unless memory is scarce."""
+        if self._vectors_on_disk is None:
+            self.texts.put_written((row, int(self._versions.view[row])), record)
 
     def remove(self, rows: Sequence[int]) -> None:
         """Take rows out of everything."""
