@@ -11,7 +11,6 @@ from rsm_fast.kernels.jit import F32, I32, U8, kernel
 
 __all__ = [
     "bm25_accumulate_",
-    "bm25_scores_",
     "copy_postings_",
     "insert_postings_",
     "remove_postings_",
@@ -228,49 +227,3 @@ def bm25_accumulate_(
             row = touched[j]
             scores[row] += gain * frequency[row] / (frequency[row] + norm[row])
             frequency[row] = 0.0
-
-
-@kernel(
-    "void(int32[::1], float32[::1], int32[::1], int32[::1], int32[::1], uint8[::1], float32[::1],"
-    " int32[::1], int32[::1], uint8[::1], float32[::1], float64, float64, float32[::1])"
-)
-def bm25_scores_(
-    terms: I32,
-    weights: F32,
-    start: I32,
-    length: I32,
-    pool_rows: I32,
-    pool_counts: U8,
-    lengths: F32,
-    prev: I32,
-    next: I32,
-    alive: U8,
-    fade: F32,
-    k1: float,
-    b: float,
-    scores: F32,
-) -> None:
-    """BM25 of every chunk's window for some terms.
-
-    Parameters
-    ----------
-    terms, weights, start, length, pool_rows, pool_counts, prev, next, alive, fade, k1
-        As in `bm25_accumulate_`.
-    lengths : (n,) float32
-        Terms of each chunk.
-    b : float
-        How much long windows are held back, 0 to 1.
-    scores : (n,) float32
-        Result; all zero before.
-    """
-    n = scores.size
-    norm = np.empty(n, np.float32)
-    mean = window_lengths_(lengths, prev, next, alive, np.int64(fade.size - 1), norm)
-    slope = np.float32(k1 * b / max(mean, 1e-9))
-    rest = np.float32(k1 * (1.0 - b))
-    for row in range(n):
-        norm[row] = norm[row] * slope + rest
-    bm25_accumulate_(
-        terms, weights, start, length, pool_rows, pool_counts, prev, next, alive, fade, norm, k1,
-        np.zeros(n, np.float32), np.empty(n, np.int32), scores,
-    )  # fmt: skip

@@ -68,6 +68,7 @@ class LexicalIndex:
         self._present: U8 = np.zeros(64, np.uint8)  # 1 for rows that are in the postings
         self._living = 0
         self._n = 0
+        self._kept: tuple[tuple[int, int, int], F32] | None = None
         self._waiting: list[tuple[int, Sequence[str]]] = []  # rows whose postings are not made yet
 
     @property
@@ -237,6 +238,7 @@ class LexicalIndex:
         next: I32,
         alive: U8,
         window: int = 2,
+        edition: int | None = None,
     ) -> F32:
         """BM25 of every chunk's window for a question.
 
@@ -250,6 +252,9 @@ class LexicalIndex:
             Chunks that may give to a window and get a score.
         window : int
             Neighbours on each side.
+        edition : int, optional
+            As long as it is the same, so are ``prev``, ``next``, ``alive`` and the terms of all
+            chunks; what depends on these alone is then kept.
 
         Returns
         -------
@@ -270,23 +275,37 @@ class LexicalIndex:
                 weights.append(idf * count)
         if not numbers:
             return out
-        kernels.bm25.bm25_scores_(
+        kernels.bm25.bm25_accumulate_(
             np.array(numbers, np.int32),
             np.array(weights, np.float32),
             self._start,
             self._length,
             self._pool_rows,
             self._pool_counts,
-            self._sizes[:n] if self._n >= n else _grown(self._sizes, n)[:n],
             prev,
             next,
             alive,
             np.ones(window + 1, np.float32),
+            self._norms(prev, next, alive, window, edition),
             self.k1,
-            self.b,
+            np.zeros(n, np.float32),
+            np.empty(n, np.int32),
             out,
         )
         return out
+
+    def _norms(self, prev: I32, next: I32, alive: U8, window: int, edition: int | None) -> F32:
+        """What each chunk's frequencies are held against, kept from question to question."""
+        n = alive.size
+        if edition is not None and self._kept is not None and self._kept[0] == (edition, n, window):
+            return self._kept[1]
+        norm = np.empty(n, np.float32)
+        sizes = self._sizes[:n] if self._n >= n else _grown(self._sizes, n)[:n]
+        mean = kernels.bm25.window_lengths_(sizes, prev, next, alive, window, norm)
+        norm *= np.float32(self.k1 * self.b / max(mean, 1e-9))
+        norm += np.float32(self.k1 * (1.0 - self.b))
+        self._kept = None if edition is None else ((edition, n, window), norm)
+        return norm
 
     def _insert(self, row: int, terms: Sequence[str]) -> None:
         counts = Counter(terms)

@@ -322,6 +322,7 @@ class ReadPath:
             next=arena.next,
             alive=arena.alive,
             window=settings.window,
+            edition=state.edition,
         )
         asked = asked_steps(request.query)
         steps = None

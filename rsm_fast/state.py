@@ -154,6 +154,7 @@ class NamespaceState:
         self._sessions: dict[str | None, int] = {}
         self._leaving: tuple[int, list[tuple[int, int]]] | None = None  # and its generation
         self._open: dict[int, str] = {}  # row of an unfinished chunk: its text as embedded
+        self.edition = 0  # of the rows: another one after each change
         self.changes = 0  # rows added, changed or removed since `generation` of the snapshot
 
     # -- columns ------------------------------------------------------------------------------
@@ -411,6 +412,7 @@ class NamespaceState:
             self._open[row] = ""
         self.newest_pk = max(self.newest_pk, pk)
         self.changes += 1
+        self.edition += 1
         return row
 
     def replace(self, row: int, vector: F32 | None, content: RowContent) -> None:
@@ -428,6 +430,7 @@ class NamespaceState:
         if vector is None:
             self._open[row] = ""
         self.changes += 1
+        self.edition += 1
 
     def keep_text(self, row: int, record: PieceRecord) -> None:
         """Have a new row's text at hand for the next packs, unless memory is scarce."""
@@ -443,6 +446,7 @@ class NamespaceState:
             self._open.pop(row, None)
         self.lexical.remove(rows)
         self.changes += len(rows)
+        self.edition += 1
 
     def start_clustering(self, tau: float, next_atom: int) -> Clusterer:
         """Begin gating with a known tau."""

@@ -31,7 +31,7 @@ def window_lengths(lengths, prev, next_, alive, window):
 
 
 def bm25_scores(documents, question, prev, next_, alive, window, k1, b):
-    """Twin of `LexicalIndex.scores`, of `bm25.bm25_scores_` and of `bm25.bm25_accumulate_`.
+    """Twin of `LexicalIndex.scores` and of `bm25.bm25_accumulate_`.
 
     `documents` holds each row's list of terms, None for one that was removed.
     """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +126,29 @@ def test_what_was_written_is_bounded_and_packed_alike(monkeypatch: pytest.Monkey
         assert untimed(memory.pack(QUESTIONS[0], budget=2000)) == expected
         held = sum(len(part.text) for r in texts._written.values() for part in r.parts)
         assert held <= texts.written_bytes <= 5_000
+
+
+def test_what_is_kept_between_questions_follows_every_change(tmp_path: Path) -> None:
+    path = tmp_path / "agent.rsm"
+
+    def found(memory: Memory) -> list[tuple[str, float]]:
+        return [
+            (hit.id, round(hit.score, 4))
+            for question in QUESTIONS
+            for hit in memory.search(question, k=300)
+        ]
+
+    with Memory.open(path, embedder="hashing") as memory:
+        ids = memory.add_many(sample.turns())
+        changes: list[Callable[[], object]] = [
+            lambda: None,
+            lambda: memory.add("The cat weighs much more by now.", session="late"),
+            lambda: memory.delete(ids[3]),
+            lambda: memory.update(ids[7], "The user lives somewhere else, and the cat as well."),
+            lambda: memory.add_many(["one more", "and another one about the cat"]),
+        ]
+        for change in changes:
+            found(memory)
+            change()
+            with Memory.open(path, embedder="hashing", read_only=True) as fresh:
+                assert found(memory) == found(fresh)
