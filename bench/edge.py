@@ -89,7 +89,8 @@ def ingest(store: Path, profile: Profile, model: str, count: int) -> Result:
     with Memory.open(store, profile=profile, embedder=model) as memory:
         memory.add_many(texts(count))
         memory.pack(QUESTION, budget=2000)
-        return {"peak": resident(), "now": resident("VmRSS")}
+        now = resident("VmRSS")  # before the peak, which may grow meanwhile
+        return {"peak": resident(), "now": now}
 
 
 def ask(store: Path, profile: Profile, model: str, count: int) -> Result:
@@ -106,8 +107,8 @@ def ask(store: Path, profile: Profile, model: str, count: int) -> Result:
         time.sleep(IDLE_SECONDS)
         idle = time.process_time() - before
         return {
+            "now": resident("VmRSS"),  # before the peak, which may grow meanwhile
             "peak": resident(),
-            "now": resident("VmRSS"),
             "derived": stats.bytes / stats.chunks,
             "file": stats.file_bytes / stats.chunks,
             "idle": idle / IDLE_SECONDS,

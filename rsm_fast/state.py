@@ -50,6 +50,10 @@ class RowContent(NamedTuple):
     truncated: bool
 
 
+_RECORD_BYTES = 1200  # of a chunk as stored, beside its text
+_LARGE = 1000  # tokens of a chunk that is read again when it is packed
+
+
 class TextCache:
     """Texts of chunks that were packed or written lately, by row and version; bounded.
 
@@ -57,12 +61,11 @@ class TextCache:
     """
 
     LARGEST = 16 << 20  # bytes as printed, some 5,000 turns of a few sentences
-    LARGEST_WRITTEN = 2 << 20  # bytes of what was not packed yet
+    MOST_WRITTEN = 1024  # chunks that were not packed yet
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], Form] = {}
         self._written: dict[tuple[int, int], PieceRecord] = {}
-        self.written_bytes = 0
         self._lock = threading.Lock()
         self._prices: PriceTable | None = None
         self.nbytes = 0
@@ -95,28 +98,24 @@ class TextCache:
                 oldest = self._found.pop(next(iter(self._found)))
                 self.nbytes -= oldest.nbytes
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of what was written and not packed yet, estimated."""
+        return sum(_RECORD_BYTES + 8 * record.tokens for record in list(self._written.values()))
+
     def put_written(self, key: tuple[int, int], record: PieceRecord) -> None:
-        """Keep a chunk as it was stored, until it is packed or the oldest ones have to go."""
-        with self._lock:
-            self._written[key] = record
-            self.written_bytes += _size(record)
-            while self.written_bytes > self.LARGEST_WRITTEN:
-                self.written_bytes -= _size(self._written.pop(next(iter(self._written))))
+        """Keep a chunk as it was stored, unless it is large, until it is packed or too old."""
+        written = self._written
+        if record.tokens > _LARGE:
+            return
+        if len(written) >= self.MOST_WRITTEN:
+            for oldest in list(written)[: self.MOST_WRITTEN // 4]:
+                written.pop(oldest, None)
+        written[key] = record
 
     def take_written(self, key: tuple[int, int]) -> PieceRecord | None:
         """The chunk as it was stored, not to be asked for again."""
-        if key not in self._written:
-            return None
-        with self._lock:
-            record = self._written.pop(key, None)
-            if record is not None:
-                self.written_bytes -= _size(record)
-            return record
-
-
-def _size(record: PieceRecord) -> int:
-    """Bytes of a chunk at most, estimated."""
-    return 600 + len(record.line_tokens) + sum(200 + 2 * len(part.text) for part in record.parts)
+        return self._written.pop(key, None)
 
 
 class NamespaceState:

@@ -162,7 +162,7 @@ _ALONE: Final = (
 _LONGEST_CACHED_WORD: Final = 48
 _MOST_CACHED_WORDS: Final = 64_000  # about 13 MB
 _WORDS_PER_CALL: Final = 2_000
-_FEW_WORDS: Final = 2
+_MANY_LINES: Final = 256
 
 
 class WordPieceCounter:
@@ -213,8 +213,8 @@ class WordPieceCounter:
             return [self(line) for line in lines]
         split = [line.split() for line in lines]
         size_of = self._size_of.__getitem__
-        new = self._size_of.lacking(chain.from_iterable(split))
-        if len(new) >= _FEW_WORDS:  # they are tokenised in one go
+        if len(lines) >= _MANY_LINES:  # their new words are tokenised in one go
+            new = self._ids_of.lacking(chain.from_iterable(split))
             self._tokenised([word for word in new if len(word) <= _LONGEST_CACHED_WORD])
         return [sum(map(size_of, words)) for words in split]
 

@@ -118,14 +118,15 @@ def test_what_was_written_is_at_hand_as_the_store_has_it() -> None:
 def test_what_was_written_is_bounded_and_packed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     with filled() as memory:
         expected = untimed(memory.pack(QUESTIONS[0], budget=2000))
-    monkeypatch.setattr(TextCache, "LARGEST_WRITTEN", 5_000)
+    monkeypatch.setattr(TextCache, "MOST_WRITTEN", 40)
     with filled() as memory:
         assert memory._core._state is not None
         texts = memory._core._state.texts
-        assert 2_000 < texts.written_bytes <= 5_000
+        assert 30 <= len(texts._written) <= 40 < texts.written_bytes
         assert untimed(memory.pack(QUESTIONS[0], budget=2000)) == expected
-        held = sum(len(part.text) for r in texts._written.values() for part in r.parts)
-        assert held <= texts.written_bytes <= 5_000
+        before = len(texts._written)
+        memory.add("long " * 2000)
+        assert len(texts._written) == before
 
 
 def test_what_is_kept_between_questions_follows_every_change(tmp_path: Path) -> None:
