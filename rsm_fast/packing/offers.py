@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -158,19 +158,24 @@ class PriceTable:
                 form.prepare()
                 for turn in form.turns():
                     marks = turn.marks
-                    lines += (hash(turn.text), turn.total, len(marks), len(turn.tokens) > 1)
+                    total = min(turn.total, MOST)
+                    lines += (hash(turn.text), total, len(marks), len(turn.tokens) > 1)
                     for _, line, tokens in marks:
-                        lines += (hash(line), tokens)
+                        lines += (hash(line), min(tokens, MOST))
                 day, roles, end = form.day, form.roles, self._used + len(lines)
-                prices.append((1, form.least, form.body, *form.leads, number[day], days[day],
-                    number[roles[0]], number[roles[-1]], form.label_cost, start, end,
-                    form.copy_key is None))  # fmt: skip
+                lead, named_lead = form.leads
+                costs = form.least, form.body, lead, named_lead, days[day], form.label_cost
+                least, body, lead, named_lead, day_cost, label = (min(c, MOST) for c in costs)
+                single = form.copy_key is None
+                # in the order of the columns of `rsm_fast.kernels.offers`
+                prices.append((1, least, body, lead, named_lead, number[day], day_cost,
+                    number[roles[0]], number[roles[-1]], label, start, end, single))  # fmt: skip
                 twins.append(hash(form.copy_key))
                 start = end
             self._make_room(len(prices), len(lines))
             slots = slice(self._size, self._size + len(prices))
-            self._pool[self._used : start] = _clamped(lines)
-            self._prices[slots] = _clamped(prices)
+            self._pool[self._used : start] = lines
+            self._prices[slots] = prices
             self._twins[slots] = twins
             self._versions[slots] = versions
             self._slots[rows] = np.arange(slots.start, slots.stop)
@@ -183,15 +188,6 @@ class PriceTable:
             self._prices = _doubled(self._prices)
         while self._used + lines > self._pool.size:
             self._pool = _doubled(self._pool)
-
-
-def _clamped(values: Sequence[Any]) -> I64:
-    """Numbers, those of counters without measure made `MOST`."""
-    try:
-        return np.array(values, np.int64)
-    except OverflowError:
-        wide = np.array(values, object)
-        return np.where(wide > MOST, MOST, wide).astype(np.int64)
 
 
 def _doubled(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:

@@ -102,7 +102,7 @@ def test_a_kernel_admits_what_python_would(
     counters: dict[str, Any] = {
         "words": WORDS,
         "specials": CallableCounter(lambda text: len(text.split()) + 2),
-        "huge": CallableCounter(lambda text: 10**15 * len(text)),
+        "huge": CallableCounter(lambda text: 10**25 * len(text)),
     }
     frame = Frame(get_template(template), counters[counter])
     source = Given(pieces_of(rows), parts)
