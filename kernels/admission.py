@@ -1,7 +1,7 @@
 """Filling a pack: which chunks go in, at what cost, under a hard budget.
 
 The columns are those of `rsm_fast.kernels.offers`. Maps are open tables of a power of two of
-keys, with values of -2 where no key is. Callers check; kernels trust.
+keys, with values of `FREE` where no key is. Callers check; kernels trust.
 """
 
 import numpy as np
@@ -20,6 +20,7 @@ from rsm_fast.kernels.offers import (
     FOLDED,
     FORM,
     FOUND,
+    FREE,
     FULL,
     KNOWN,
     LABEL,
@@ -52,8 +53,6 @@ from rsm_fast.kernels.offers import (
 
 __all__ = ["admit_", "insert_entry_", "remove_entry_", "spread_"]
 
-_FREE = -2
-
 
 @kernel("int64(int64[::1], int32[::1], int64)", inline=True)
 def _place(keys: I64, values: I32, key: Int) -> Int:
@@ -61,7 +60,7 @@ def _place(keys: I64, values: I32, key: Int) -> Int:
     mask = keys.size - 1
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     at = np.int64(mixed >> np.uint64(32)) & mask
-    while values[at] != _FREE and keys[at] != key:
+    while values[at] != FREE and keys[at] != key:
         at = (at + 1) & mask
     return at
 
@@ -70,7 +69,7 @@ def _place(keys: I64, values: I32, key: Int) -> Int:
 def spread_(keys: I64, values: I32, new_keys: I64, new_values: I32) -> None:
     """Put all keys of a map into an empty one."""
     for at in range(keys.size):
-        if values[at] != _FREE:
+        if values[at] != FREE:
             place = _place(new_keys, new_values, keys[at])
             new_keys[place] = keys[at]
             new_values[place] = values[at]
@@ -200,13 +199,13 @@ def _saving(pool: I64, start: Int, end: Int, label: Int, keys: I64, values: I32)
         lines = pool[at + 2]
         first = at + TURN
         last = first + 2 * lines
-        if lines > 0 and values[_place(keys, values, pool[at])] != _FREE:
+        if lines > 0 and values[_place(keys, values, pool[at])] != FREE:
             total += max(0, pool[at + 1] - REST_SAME - more)
             at = last
             continue
         saved, run, length = 0, 0, 0
         for line in range(first, last, 2):
-            if values[_place(keys, values, pool[line])] != _FREE:
+            if values[_place(keys, values, pool[line])] != FREE:
                 run += pool[line + 1]
                 length += 1
             elif run > 0:
@@ -234,7 +233,7 @@ def _join(pool: I64, start: Int, end: Int, keys: I64, values: I32) -> Int:
                 if line == at + 2:
                     continue
                 place = _place(keys, values, pool[line])
-                if values[place] == _FREE:
+                if values[place] == FREE:
                     keys[place] = pool[line]
                     values[place] = 0
                     new += 1
@@ -321,13 +320,13 @@ def admit_(
         room = tally[ROOM] - (tally[TOKENS] - tally[BELIEVED])
         folding = fold != 0 and tally[BELIEVED] > 0
         if tokens[offer] > (FOLDED * room if folding else room):
-            if text_values[_place(text_keys, text_values, texts[offer])] == _FREE:
+            if text_values[_place(text_keys, text_values, texts[offer])] == FREE:
                 continue
         if prices[offer, KNOWN] == 0:
             return UNREAD
         twin = _place(twin_keys, twin_entries, twins[offer])
         single = prices[offer, SINGLE] != 0 or offer == checked
-        if not single and twin_entries[twin] != _FREE:
+        if not single and twin_entries[twin] != FREE:
             tally[FOUND] = twin_entries[twin]
             return TWIN
         start, end = prices[offer, LINES], prices[offer, LINES_END]

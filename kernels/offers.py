@@ -22,6 +22,7 @@ __all__ = [
     "FIRST_ROLE",
     "FOLDED",
     "FORM",
+    "FREE",
     "FOUND",
     "FULL",
     "KNOWN",
@@ -54,6 +55,9 @@ __all__ = [
     "TWIN",
     "UNREAD",
 ]
+
+FREE: Final = -2
+"""Value of a place in a map where no key is."""
 
 MAX_MISSES: Final = 32
 """Chunks in a row that did not fit, after which no more are tried."""

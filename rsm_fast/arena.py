@@ -476,6 +476,12 @@ class Arena:
         """
         return self._centred(self._checked(np.asarray(vector), rows=False)[None])[0, : self.dim]
 
+    def padded_query(self, query: F32) -> F32:
+        """A prepared query, float32[dim], as kernels take it: with zeros up to the row length."""
+        x = np.zeros(self.table.width, np.float32)
+        x[: self.dim] = query
+        return x
+
     def dense_scores(self, query: F32) -> F32:
         """Cosine of every row with a prepared query.
 
@@ -489,8 +495,7 @@ class Arena:
         float32[n]
             0 for dead rows; mask them by `alive`.
         """
-        x = np.zeros(self.table.width, np.float32)
-        x[: self.dim] = query
+        x = self.padded_query(query)
         out = np.empty(self.n + 3, np.float32)
         kernels.scan.dense_scores_(
             *self.table.columns, self.n, self._columns["alive"].array, x, out
@@ -512,8 +517,7 @@ class Arena:
         float
             By which a cosine may be wrong at most; see `rsm_fast.retrieval.exact_order`.
         """
-        x = np.zeros(self.table.width, np.float32)
-        x[: self.dim] = query
+        x = self.padded_query(query)
         out = np.empty(self.n + 3, np.float32)
         error = kernels.scan.near_scores_(*self.table.columns, self.n, x, out)
         return out[: self.n], float(error)

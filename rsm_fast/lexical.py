@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 import rsm_fast.kernels as kernels
 from rsm_fast.kernels.layout import FEW_ROWS
+from rsm_fast.numbered import Numbered
 
 __all__ = ["LexicalIndex"]
 
@@ -33,14 +34,6 @@ U8 = npt.NDArray[np.uint8]
 _Number = TypeVar("_Number", np.float32, np.int32, np.uint8)
 
 _LARGEST_COUNT = 255
-
-
-class _Vocabulary(dict[str, int]):
-    """Numbers of terms; a new term gets the next one."""
-
-    def __missing__(self, term: str) -> int:
-        number = self[term] = len(self)
-        return number
 
 
 class LexicalIndex:
@@ -57,7 +50,7 @@ class LexicalIndex:
     def __init__(self, *, k1: float = 1.2, b: float = 0.75) -> None:
         self.k1 = k1
         self.b = b
-        self._numbers = _Vocabulary()
+        self._numbers = Numbered()
         self._start: I32 = np.zeros(256, np.int32)
         self._length: I32 = np.zeros(256, np.int32)
         self._capacity: I32 = np.zeros(256, np.int32)

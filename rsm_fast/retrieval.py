@@ -316,8 +316,6 @@ def exact_order(
     -------
     (k,) int32
     """
-    x = np.zeros(arena.table.width, np.float32)
-    x[: arena.dim] = query
     columns = arena.table.columns
     power = 0.0 if by_score else settings.length_power
     order = np.empty(min(limit, scores.size), np.int32)
@@ -325,7 +323,7 @@ def exact_order(
         columns.vec,
         columns.code,
         columns.fit,
-        x,
+        arena.padded_query(query),
         *near,
         gain,
         eligible,

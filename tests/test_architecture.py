@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "rsm_fast.closing",
         "rsm_fast.errors",
         "rsm_fast.frozen",
+        "rsm_fast.numbered",
         "rsm_fast.recent",
     ),
     ("rsm_fast.instants", "rsm_fast.modelfiles"),

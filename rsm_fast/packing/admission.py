@@ -12,7 +12,7 @@ from rsm_fast.packing.fold import Seen
 from rsm_fast.packing.forms import Form, Frame
 from rsm_fast.packing.layout import Entry, Layout, LayoutName
 from rsm_fast.packing.ledger import Ledger
-from rsm_fast.packing.offers import Source
+from rsm_fast.packing.offers import READ_AT_ONCE, Source
 from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece
 from rsm_fast.packing.render import Rendering
 from rsm_fast.packing.templates import MARKDOWN, TemplateLike, get_template
@@ -24,7 +24,6 @@ MAX_OMITTED: Final = 200
 """Left-out chunks that ``explain`` reports at most."""
 _ROUNDS: Final = 2  # times that room found by folding is filled again
 _LEAST_ROOM: Final = 0.01  # share of the budget below which that does not pay
-_READ: Final = 32  # chunks whose texts are read at once
 _SLACK: Final = 0.03  # share of the budget left by an estimate that is worth a second count
 
 
@@ -345,6 +344,6 @@ def _in_order(source: Source, frame: Frame) -> Iterator[Form]:
     start = 0
     for offers in source.offers():
         stop = start + offers.rows.size
-        for first in range(start, stop, _READ):
-            yield from source.forms(frame, range(first, min(first + _READ, stop)))
+        for first in range(start, stop, READ_AT_ONCE):
+            yield from source.forms(frame, range(first, min(first + READ_AT_ONCE, stop)))
         start = stop

@@ -18,6 +18,8 @@ import re
 from collections.abc import Sequence, Set
 from typing import Final, TypeAlias
 
+from rsm_fast.kernels.offers import LABELS, LINE_SAME, LINES_SAME, REST_SAME
+
 __all__ = [
     "FoldedTurn",
     "Mark",
@@ -29,13 +31,9 @@ __all__ = [
     "reference",
 ]
 
-# Tokens of the forms with a label of two words (WordPiece). A line that costs no more than
-# the cheapest of them is never the start of a reference.
-_SAME_LINE: Final = 4
-_REST: Final = 5
+# Of a reference to one line of another number, beside those that the kernel of admission knows. A
+# line that costs no more than the cheapest of them is never the start of a reference.
 _LINE: Final = 6
-_LINES: Final = 8
-_LABEL: Final = 2
 _STEP: Final = re.compile(r"(?i)step (-?[0-9]{1,18})(?![0-9])")
 
 
@@ -69,11 +67,11 @@ class TurnLines:
         self._lines: list[str] | None = None
         self._rests: list[int] | None = None
         if len(tokens) == 1:
-            self.marks = [(0, text, tokens[0])] if tokens[0] > _SAME_LINE else []
+            self.marks = [(0, text, tokens[0])] if tokens[0] > LINE_SAME else []
         else:
             lines = self.lines
             self.marks = [
-                (at, lines[at], cost) for at, cost in enumerate(tokens) if cost > _SAME_LINE
+                (at, lines[at], cost) for at, cost in enumerate(tokens) if cost > LINE_SAME
             ]
         self.parts = [line for _, line, _ in self.marks]
         if self.parts and len(tokens) > 1:
@@ -121,7 +119,7 @@ class Seen:
         """Whether anything of a turn stands in the pack."""
         return turn.text in self._parts or not self._parts.isdisjoint(turn.parts)
 
-    def saving(self, turn: TurnLines, label: int = _LABEL) -> int:
+    def saving(self, turn: TurnLines, label: int = LABELS) -> int:
         """Tokens that references are going to save if a turn joins.
 
         Parameters
@@ -132,18 +130,18 @@ class Seen:
         """
         seen = self._parts
         if turn.parts and turn.text in seen:
-            return max(0, turn.total - (_REST - _LABEL + label))
+            return max(0, turn.total - (REST_SAME - LABELS + label))
         saved = run = lines = 0
         for _, line, tokens in turn.marks:
             if line in seen:
                 run += tokens
                 lines += 1
             elif run:
-                saved += run - ((_SAME_LINE if lines == 1 else _LINES) - _LABEL + label)
+                saved += run - ((LINE_SAME if lines == 1 else LINES_SAME) - LABELS + label)
                 run = lines = 0
         if run:
             # The last lines of a turn are mostly the last lines of the other one, too.
-            saved += run - (_REST - _LABEL + label)
+            saved += run - (REST_SAME - LABELS + label)
         return max(0, saved)
 
     def add(self, turn: TurnLines) -> None:
@@ -281,7 +279,7 @@ class _Folder:
             self._wholes[turn.text] = number
             return None
         count = len(turn.tokens)
-        if self._price(_REST if count > 1 else _SAME_LINE, target) >= turn.total:
+        if self._price(REST_SAME if count > 1 else LINE_SAME, target) >= turn.total:
             return None
         return target, 0, count
 
@@ -295,7 +293,7 @@ class _Folder:
         lines, other = turn.lines, self.turns[target].lines
         if len(other) != count or lines[at:] != other[at:]:
             return None
-        base = _REST if count - at > 1 else _SAME_LINE
+        base = REST_SAME if count - at > 1 else LINE_SAME
         if self._price(base, target) >= sum(turn.tokens[at:]):
             return None
         return target, at, count
@@ -309,7 +307,7 @@ class _Folder:
         length = _common(turn.lines, at, self.turns[target].lines, first)
         while length > 1 and not turn.tokens[at + length - 1]:
             length -= 1
-        base = _LINES if length > 1 else _SAME_LINE if first == at else _LINE
+        base = LINES_SAME if length > 1 else LINE_SAME if first == at else _LINE
         if self._price(base, target) >= sum(turn.tokens[at : at + length]):
             return None
         return target, first, first + length
@@ -321,7 +319,7 @@ class _Folder:
     def _price(self, base: int, target: int) -> int:
         """Tokens of a reference to a turn, with the label that it may need there."""
         if self.steps[target] is None and not self.folded[target].labelled:
-            return base + _LABEL
+            return base + LABELS
         return base
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from rsm_fast.kernels.offers import (
     FOLDED,
     FORM,
     FOUND,
+    FREE,
     KNOWN,
     LEAD,
     MAX_MISSES,
@@ -38,21 +39,17 @@ from rsm_fast.kernels.offers import (
 )
 from rsm_fast.packing.forms import Form, Frame
 from rsm_fast.packing.layout import Entry, LayoutName
-from rsm_fast.packing.offers import MOST, Offers, Source
+from rsm_fast.packing.offers import MOST, READ_AT_ONCE, Offers, Source
 
 __all__ = ["LEAST_ROOM", "Ledger"]
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
-_Number = TypeVar("_Number", np.int32, np.int64)
 
-_READ: Final = 32
-"""Chunks whose texts are read at once."""
 LEAST_ROOM: Final = 64
 """Tokens below which it does not pay to ask for more offers."""
 _SEEN: Final = 1024
 """Lines that a new table has room for."""
-_FREE: Final = -2
 _NO_LIMIT: Final = 1 << 60
 
 
@@ -62,7 +59,7 @@ class _Map:
     def __init__(self, size: int) -> None:
         capacity = 1 << (2 * size + 1).bit_length()
         self.keys: I64 = np.empty(capacity, np.int64)
-        self.values: I32 = np.full(capacity, _FREE, np.int32)
+        self.values: I32 = np.full(capacity, FREE, np.int32)
 
     def grown(self, size: int) -> _Map:
         """A larger one with the same keys."""
@@ -243,7 +240,7 @@ class Ledger:
         start = int(self._tally[NEXT_OFFER])
         wanted = self._costs[start:, KNOWN] == 0
         wanted &= offers.tokens[start:] <= max(self._most_tokens(), int(offers.tokens[start]))
-        places = (np.flatnonzero(wanted)[:_READ] + start).tolist()
+        places = (np.flatnonzero(wanted)[:READ_AT_ONCE] + start).tolist()
         forms = self._source.forms(self._frame, places)
         self._prices.learn(offers.rows[places], offers.versions[places], forms)
         costs, keys, self._pool = self._prices.of(offers.rows[start:], offers.versions[start:])

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rsm_fast.kernels.offers import KNOWN, PRICES
+from rsm_fast.numbered import Numbered
 from rsm_fast.packing.forms import Form, Frame
 
-__all__ = ["MOST", "Offers", "PriceTable", "Source"]
+__all__ = ["MOST", "READ_AT_ONCE", "Offers", "PriceTable", "Source"]
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -23,6 +24,9 @@ _Number = TypeVar("_Number", np.int32, np.int64)
 
 MOST: Final = 1 << 40
 """Tokens that a kernel adds up at most for one thing; any more do not fit either."""
+
+READ_AT_ONCE: Final = 32
+"""Chunks whose texts are read at once."""
 
 _FIRST: Final = 256  # rows of a new table
 
@@ -83,14 +87,6 @@ class Source(ABC):
         """Chunks as they look in a frame, by their places in the order."""
 
 
-class _Numbers(dict[str, int]):
-    """A number for each day and role."""
-
-    def __missing__(self, text: str) -> int:
-        number = self[text] = len(self)
-        return number
-
-
 class PriceTable:
     """What chunks cost in one frame, by row and version. Several threads may share it.
 
@@ -102,7 +98,7 @@ class PriceTable:
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self._lock = threading.Lock()
-        self._number = _Numbers()
+        self._number = Numbered()  # days and roles
         self._clear()
 
     def _clear(self) -> None:
