@@ -165,12 +165,11 @@ class Connections:
             return
         with self._pool:
             self._lent -= 1
-            keep = len(self._idle) < _IDLE_KEPT and not self._closed
-            if keep:
+            if len(self._idle) < _IDLE_KEPT and not self._closed:
                 self._idle.append(connection)
+            else:  # one at a time: of two that close together neither is the last, the log stays
+                connection.close()
             self._pool.notify_all()
-        if not keep:
-            connection.close()
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -267,7 +266,9 @@ class Connections:
         with mapped(path):
             connection = self._connect()
             try:
+                connection.execute("BEGIN")  # or another one's migration shows half-way through
                 version = check_identity(connection, where)
+                connection.execute("ROLLBACK")
                 if not self.read_only:
                     _use_log(connection, path)
                 if version < VERSION:
@@ -288,7 +289,10 @@ class Connections:
     def _take_empty(self, path: Path, where: str) -> None:
         """Let a store be made of a file of no bytes, unless something says that it was one."""
         wal = Path(f"{path}-wal")
-        if wal.exists() and wal.stat().st_size or snapshot_folder(path).exists():
+        remains = wal.exists() and wal.stat().st_size or snapshot_folder(path).exists()
+        if path.stat().st_size:
+            return  # another one has just made a store in it
+        if remains:
             raise CorruptStoreError(
                 f"{where}: expected a store, got an empty file beside the log or the snapshots "
                 "of one; restore a backup, or delete them all to begin anew"

@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 
 from rsm_fast.errors import CorruptStoreError, InvalidInputError, RSMError, StoreError
-from rsm_fast.store import Store
+from rsm_fast.store import Store, connections, schema
 from rsm_fast.store.schema import VERSION
+from rsm_fast.store.snapshots import snapshot_folder
 
 
 def everything(path: Path) -> tuple[list, bytes]:
@@ -312,6 +313,40 @@ def test_an_empty_file_that_many_open_at_once_is_made_one_store(path, namespace)
         list(pool.map(write, range(6)))
     with Store.open(path) as store, store.read() as reader:
         assert len(reader.namespaces()) == 6
+
+
+def test_a_file_that_becomes_a_store_while_it_is_looked_at(path, namespace, monkeypatch):
+    plain = sqlite3.connect(path)
+    plain.execute("PRAGMA journal_mode = WAL")
+    plain.close()
+    looking = schema.user_version
+
+    def meanwhile(connection: sqlite3.Connection) -> int:
+        monkeypatch.setattr(schema, "user_version", looking)
+        with Store.open(path) as other:
+            namespace(other)
+        return looking(connection)
+
+    monkeypatch.setattr(schema, "user_version", meanwhile)
+    with Store.open(path) as store, store.read() as reader:
+        assert len(reader.namespaces()) == 1
+    assert schema.user_version is looking
+
+
+def test_an_empty_file_that_gets_its_log_while_it_is_looked_at(path, namespace, monkeypatch):
+    path.touch(0o600)
+
+    def meanwhile(asked: Path) -> Path:
+        monkeypatch.setattr(connections, "snapshot_folder", snapshot_folder)
+        with pytest.warns(RuntimeWarning, match="was an empty file"), Store.open(path) as other:
+            namespace(other)
+            other.save_snapshot(1, 1, {"x": np.zeros(3)})
+        return snapshot_folder(asked)
+
+    monkeypatch.setattr(connections, "snapshot_folder", meanwhile)
+    with Store.open(path) as store, store.read() as reader:
+        assert len(reader.namespaces()) == 1
+    assert connections.snapshot_folder is snapshot_folder
 
 
 def test_a_store_without_a_write_ahead_log_gets_one_again(whole, path):
