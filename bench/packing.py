@@ -180,7 +180,7 @@ class _Read(Source):
             ]
         )
 
-    def offers(self) -> Iterator[Offers]:
+    def offers(self, begun: int = 0) -> Iterator[Offers]:
         """All of them at once."""
         yield self._offers
 

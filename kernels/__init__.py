@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         gate,
         ordering,
         quantize,
+        read,
         rotation,
         scan,
         scoring,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "admission", "append", "atoms", "bm25", "gate", "loaded", "ordering", "quantize", "rotation",
-    "scan", "scoring", "topk", "write",
+    "admission", "append", "atoms", "bm25", "gate", "loaded", "ordering", "quantize", "read",
+    "rotation", "scan", "scoring", "topk", "write",
 ]  # fmt: skip
 
 

@@ -51,7 +51,16 @@ from rsm_fast.kernels.offers import (
     UNREAD,
 )
 
-__all__ = ["admit_", "insert_entry_", "remove_entry_", "spread_"]
+__all__ = ["ADMISSION", "COLUMNS", "admit_", "insert_entry_", "remove_entry_", "spread_"]
+
+COLUMNS = "int64[::1], int64[::1], int64[::1], int32[::1], int64[::1], int64[::1], int64[:, ::1]"
+"""Columns of offers beside their rows, spelled out in a signature: from `micros` to `prices`."""
+
+ADMISSION = (
+    "int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], int32[::1], int64[::1], "
+    "int32[::1], int64[::1], int32[::1], int64[::1], int32[::1], int64, int64, int64"
+)
+"""What an admission changes and goes by, spelled out in a signature: from `tally` to `checked`."""
 
 
 @kernel("int64(int64[::1], int32[::1], int64)", inline=True)
@@ -241,14 +250,8 @@ def _join(pool: I64, start: Int, end: Int, keys: I64, values: I32) -> Int:
     return new
 
 
-@kernel(
-    "int64(int64[::1], int32[::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1],"
-    " int64[::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1],"
-    " int32[::1], int64[::1], int32[::1], int64[::1], int32[::1], int64[::1], int32[::1],"
-    " int64, int64, int64)"
-)
+@kernel(f"int64(int32[::1], {COLUMNS}, {ADMISSION})")
 def admit_(
-    tally: I64,
     rows: I32,
     micros: I64,
     section: I64,
@@ -257,6 +260,7 @@ def admit_(
     texts: I64,
     twins: I64,
     prices: I64,
+    tally: I64,
     pool: I64,
     entries: I64,
     skipped: I64,
@@ -281,19 +285,19 @@ def admit_(
 
     Parameters
     ----------
-    tally : (TALLIES,) int64
-        Changed in place.
     rows, micros : (k,) int32, int64
         What entries of a section are put in order by.
     section : (k,) int64
         Key of the section that each belongs to.
     headers : (k,) int64
-        Tokens of a section's header beside the day.
+        Tokens of a section's header beside the day, -1 where they are not known.
     tokens : (k,) int32
         Tokens of the stored text.
     texts, twins : (k,) int64
         Equal for equal texts; equal for byte-equal chunks.
     prices : (k, PRICES) int64
+    tally : (TALLIES,) int64
+        Changed in place.
     pool : int64
         Turns and lines, see `rsm_fast.kernels.offers`.
     entries, skipped : (k, ENTRY), (k, 3) int64
@@ -322,7 +326,7 @@ def admit_(
         if tokens[offer] > (FOLDED * room if folding else room):
             if text_values[_place(text_keys, text_values, texts[offer])] == FREE:
                 continue
-        if prices[offer, KNOWN] == 0:
+        if prices[offer, KNOWN] == 0 or headers[offer] < 0:
             return UNREAD
         twin = _place(twin_keys, twin_entries, twins[offer])
         single = prices[offer, SINGLE] != 0 or offer == checked

@@ -119,9 +119,27 @@ def copy_postings_(
     return top
 
 
-@kernel("float64(float32[::1], int32[::1], int32[::1], uint8[::1], int64, float32[::1])")
-def window_lengths_(lengths: F32, prev: I32, next: I32, alive: U8, window: int, out: F32) -> float:
+@kernel(
+    "float64(float32[::1], int32[::1], int32[::1], uint8[::1], int64, float32[::1], int32[:, ::1])"
+)
+def window_lengths_(
+    lengths: F32, prev: I32, next: I32, alive: U8, window: int, out: F32, spans: I32
+) -> float:
     """Length of each living chunk's window (the chunk and its neighbours) in terms.
+
+    Parameters
+    ----------
+    lengths : (n,) float32
+        Terms of each chunk.
+    prev, next : (n,) int32
+        Row of each chunk's neighbour in its session, -1 for none.
+    alive : (n,) uint8
+    window : int
+        Neighbours on each side.
+    out : (n,) float32
+        The lengths, 0 for chunks that are gone.
+    spans : (n, 2) int32
+        First row and end of the window where its rows follow each other, (-1, -1) elsewhere.
 
     Returns
     -------
@@ -131,31 +149,44 @@ def window_lengths_(lengths: F32, prev: I32, next: I32, alive: U8, window: int, 
     total = 0.0
     living = 0
     for row in range(lengths.size):
+        out[row] = 0.0
+        spans[row, 0] = -1
+        spans[row, 1] = -1
         if alive[row] == 0:
-            out[row] = 0.0
             continue
         size = lengths[row]
         before = row
         after = row
+        first = row
+        last = row
+        whole = True
         for _ in range(window):
             if before >= 0:
                 before = prev[before]
-                if before >= 0 and alive[before] != 0:
-                    size += lengths[before]
+                if before >= 0:
+                    first -= 1
+                    whole = whole and before == first and alive[before] != 0
+                    if alive[before] != 0:
+                        size += lengths[before]
             if after >= 0:
                 after = next[after]
-                if after >= 0 and alive[after] != 0:
-                    size += lengths[after]
+                if after >= 0:
+                    last += 1
+                    whole = whole and after == last and alive[after] != 0
+                    if alive[after] != 0:
+                        size += lengths[after]
         out[row] = size
         total += size
         living += 1
+        if whole:
+            spans[row, 0] = first
+            spans[row, 1] = last + 1
     return total / living if living > 0 else 0.0
 
 
 @kernel(
     "void(int32[::1], float32[::1], int32[::1], int32[::1], int32[::1], uint8[::1], int32[::1],"
-    " int32[::1], uint8[::1], float32[::1], float32[::1], float64, float32[::1], int32[::1],"
-    " float32[::1])"
+    " int32[::1], uint8[::1], int64, int32[:, ::1], float32[::1], float64, float32[::1])"
 )
 def bm25_accumulate_(
     terms: I32,
@@ -167,63 +198,82 @@ def bm25_accumulate_(
     prev: I32,
     next: I32,
     alive: U8,
-    fade: F32,
+    window: int,
+    spans: I32,
     norm: F32,
     k1: float,
-    frequency: F32,
-    touched: I32,
     scores: F32,
 ) -> None:
     """Add the BM25 contributions of some terms to the scores of the chunks they reach.
 
-    A chunk's frequency of a term is the sum over its window, a neighbour at distance j
-    counted ``fade[j]`` times. Only what a term reaches is visited.
+    A chunk's frequency of a term is the sum over its window. Only what a term reaches is visited:
+    rows that follow each other as runs, and others one by one.
 
     Parameters
     ----------
     terms, weights : (m,) int32, float32
         Terms of the question and what each is worth (idf times its count there).
-    fade : (window + 1,) float32
-        ``fade[0]`` is the chunk itself.
+    window : int
+        Neighbours on each side.
+    spans : (n, 2) int32
+        From `window_lengths_`.
     norm : (n,) float32
         ``k1 * (1 - b + b * window length / mean window length)`` of each chunk.
-    frequency, touched : (n,) float32, int32
-        Work space; `frequency` is all zero before and after.
     scores : (n,) float32
         Changed in place.
     """
-    window = fade.size - 1
+    n = scores.size
+    frequency = np.zeros(n, np.float32)
+    touched, runs = np.empty(n, np.int32), np.empty((n, 2), np.int32)
     for i in range(terms.size):
         first = start[terms[i]]
-        reached = 0
+        reached, last = 0, -1
         for j in range(first, first + length[terms[i]]):
             row = pool_rows[j]
             if alive[row] == 0:
                 continue
             count = np.float32(pool_counts[j])
+            begin, end = spans[row, 0], spans[row, 1]
+            if begin >= 0:
+                near = frequency[begin:end]
+                for k in range(near.size):
+                    near[k] += count
+                if last >= 0 and begin <= runs[last, 1]:
+                    runs[last, 1] = end
+                else:
+                    last += 1
+                    runs[last, 0] = begin
+                    runs[last, 1] = end
+                continue
             if frequency[row] == 0.0:
                 touched[reached] = row
                 reached += 1
-            frequency[row] += count * fade[0]
+            frequency[row] += count
             before = row
             after = row
-            for distance in range(1, window + 1):
+            for _ in range(window):
                 if before >= 0:
                     before = prev[before]
                     if before >= 0 and alive[before] != 0:
                         if frequency[before] == 0.0:
                             touched[reached] = before
                             reached += 1
-                        frequency[before] += count * fade[distance]
+                        frequency[before] += count
                 if after >= 0:
                     after = next[after]
                     if after >= 0 and alive[after] != 0:
                         if frequency[after] == 0.0:
                             touched[reached] = after
                             reached += 1
-                        frequency[after] += count * fade[distance]
+                        frequency[after] += count
         gain = weights[i] * np.float32(k1 + 1.0)
         for j in range(reached):
             row = touched[j]
             scores[row] += gain * frequency[row] / (frequency[row] + norm[row])
             frequency[row] = 0.0
+        for j in range(last + 1):  # parts of arrays, since LLVM makes vectors of their loops
+            begin, end = runs[j, 0], runs[j, 1]
+            near, against, out = frequency[begin:end], norm[begin:end], scores[begin:end]
+            for k in range(near.size):
+                out[k] += gain * near[k] / (near[k] + against[k])
+                near[k] = 0.0

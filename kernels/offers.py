@@ -40,6 +40,7 @@ __all__ = [
     "NAMED_LEAD",
     "NEXT",
     "NEXT_OFFER",
+    "OFFERED",
     "PRICES",
     "RANK",
     "REST_SAME",
@@ -88,12 +89,13 @@ FORM, SHOWN, NEXT, ADDED, SAVED, RANK = 0, 1, 2, 5, 6, 7
 stands, the next entry of the section (-1: none); its lead and named lead, at `LEAD` and
 `NAMED_LEAD` as in the prices; tokens that it added and was believed to save, and its rank."""
 
-TALLIES: Final = 10
+TALLIES: Final = 11
 NEXT_OFFER, CONSIDERED, MISSES, ADMITTED, SKIPPED, TOKENS, BELIEVED, SEEN, ROOM, FOUND = range(10)
+OFFERED = 10
 """How far it has come: the next offer; offers considered, not fitting in a row, admitted,
 skipped; tokens of the layout, and those that folding is believed to save; keys seen; tokens for
-all but the notice; the entry that the next offer may be a copy of."""
+all but the notice; the entry that the next offer may be a copy of; offers of a whole read."""
 
 DONE, UNREAD, TWIN, FULL = range(4)
-"""Why it stopped: nothing more to do; prices of the next offer are not known; it may be a copy of
+"""Why it stopped: nothing more to do; what the next offer costs is not known; it may be a copy of
 what is in; the table of keys is too small."""

@@ -61,7 +61,7 @@ class LexicalIndex:
         self._present: U8 = np.zeros(64, np.uint8)  # 1 for rows that are in the postings
         self._living = 0
         self._n = 0
-        self._kept: tuple[tuple[int, int, int], F32] | None = None
+        self._kept: tuple[tuple[int, int, int], I32, F32] | None = None
         self._waiting: list[tuple[int, Sequence[str]]] = []  # rows whose postings are not made yet
 
     @property
@@ -254,51 +254,70 @@ class LexicalIndex:
         (n,) float32
             0 where nothing matched.
         """
+        terms_, worths, *postings, spans, norm, k1 = self.asked(
+            terms, prev=prev, next=next, alive=alive, window=window, edition=edition
+        )
+        out = np.zeros(alive.size, np.float32)
+        kernels.bm25.bm25_accumulate_(
+            terms_, worths, *postings, prev, next, alive, np.int64(window), spans, norm, k1, out
+        )
+        return out
+
+    def asked(
+        self,
+        terms: Sequence[str],
+        *,
+        prev: I32,
+        next: I32,
+        alive: U8,
+        window: int = 2,
+        edition: int | None = None,
+    ) -> tuple[Any, ...]:
+        """What kernels take of a question's words; the parameters are those of `scores`.
+
+        Returns
+        -------
+        tuple
+            Numbers and worth of the terms, the postings, the chunks' windows and what their
+            frequencies are held against, k1; see `rsm_fast.kernels.bm25.bm25_accumulate_`.
+        """
         self._settle()
-        n = alive.size
-        out = np.zeros(n, np.float32)
-        counts = Counter(terms)
-        numbers, weights = [], []
-        for term, count in counts.items():
+        numbers, worths = [], []
+        for term, count in Counter(terms).items():
             number = self._numbers.get(term)
             frequency = 0 if number is None else int(self._length[number])
             if frequency:
                 numbers.append(number)
                 idf = log(1.0 + (self.living - frequency + 0.5) / (frequency + 0.5))
-                weights.append(idf * count)
-        if not numbers:
-            return out
-        kernels.bm25.bm25_accumulate_(
+                worths.append(idf * count)
+        return (
             np.array(numbers, np.int32),
-            np.array(weights, np.float32),
+            np.array(worths, np.float32),
             self._start,
             self._length,
             self._pool_rows,
             self._pool_counts,
-            prev,
-            next,
-            alive,
-            np.ones(window + 1, np.float32),
-            self._norms(prev, next, alive, window, edition),
+            *self._windows(prev, next, alive, window, edition),
             self.k1,
-            np.zeros(n, np.float32),
-            np.empty(n, np.int32),
-            out,
         )
-        return out
 
-    def _norms(self, prev: I32, next: I32, alive: U8, window: int, edition: int | None) -> F32:
-        """What each chunk's frequencies are held against, kept from question to question."""
+    def _windows(
+        self, prev: I32, next: I32, alive: U8, window: int, edition: int | None
+    ) -> tuple[I32, F32]:
+        """Spans of the chunks' windows and what their frequencies are held against.
+
+        Kept from question to question.
+        """
         n = alive.size
         if edition is not None and self._kept is not None and self._kept[0] == (edition, n, window):
-            return self._kept[1]
-        norm = np.empty(n, np.float32)
+            return self._kept[1:]
+        norm, spans = np.empty(n, np.float32), np.empty((n, 2), np.int32)
         sizes = self._sizes[:n] if self._n >= n else _grown(self._sizes, n)[:n]
-        mean = kernels.bm25.window_lengths_(sizes, prev, next, alive, window, norm)
+        mean = kernels.bm25.window_lengths_(sizes, prev, next, alive, window, norm, spans)
         norm *= np.float32(self.k1 * self.b / max(mean, 1e-9))
         norm += np.float32(self.k1 * (1.0 - self.b))
-        self._kept = None if edition is None else ((edition, n, window), norm)
-        return norm
+        self._kept = None if edition is None else ((edition, n, window), spans, norm)
+        return spans, norm
 
     def _insert(self, row: int, terms: Sequence[str]) -> None:
         counts = Counter(terms)

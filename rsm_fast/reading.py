@@ -24,6 +24,7 @@ from rsm_fast.packing import (
     Filled,
     Form,
     Frame,
+    Ledger,
     Offers,
     Piece,
     PriceTable,
@@ -39,11 +40,10 @@ from rsm_fast.retrieval import (
     admission_order,
     asked_speakers,
     asked_steps,
-    exact_order,
-    hybrid_scores,
     labelled_rows,
-    newer_first,
     paper_order,
+    question,
+    room_for,
 )
 from rsm_fast.types import Hit, OmittedChunk, Pack, PackedChunk, PackStats
 
@@ -177,11 +177,16 @@ class ReadPath:
         started = time.perf_counter()
         frame = self._frame(template)
         ranked: _Ranked | None = None
+        ledger: Ledger | None = None
         query = self._core.embed_query(request.query) if budget and self._core.exists() else None
         embedded = time.perf_counter()
         with self._core.snapshot() as view:
             if query is not None and view.state is not None:
-                ranked = self._rank(view, request, query)
+                prices = view.state.texts.prices(frame)
+                preset = request.preset
+                if preset.ranking == "hybrid" and budget > frame.fixed and not explain:
+                    ledger = Ledger(prices, preset.layout, budget=budget, fold=preset.fold)
+                ranked = self._rank(view, request, query, ledger=ledger)
             view.unlock()
             scored = time.perf_counter()
             source: Iterable[Piece] | _Texts = ()
@@ -198,6 +203,7 @@ class ReadPath:
                 fold=request.preset.fold,
                 explain=explain,
                 frame=frame,
+                ledger=ledger,
             )
         chunks = tuple(_packed_chunks(filled, ranked))
         omitted = tuple(_omitted_chunks(filled))
@@ -256,9 +262,18 @@ class ReadPath:
     # -- ranking ------------------------------------------------------------------------------
 
     def _rank(
-        self, view: Snapshot, request: Request, query: F32, *, by_score: int | None = None
+        self,
+        view: Snapshot,
+        request: Request,
+        query: F32,
+        *,
+        by_score: int | None = None,
+        ledger: Ledger | None = None,
     ) -> _Ranked:
-        """Order the eligible chunks for admission, or only the best ``by_score`` by score."""
+        """Order the eligible chunks for admission, or only the best ``by_score`` by score.
+
+        With a ledger, which the default ranking can do with, the first are admitted as well.
+        """
         state = view.state
         assert state is not None
         arena = state.arena
@@ -280,19 +295,30 @@ class ReadPath:
         if request.preset.ranking == "atoms":
             scores = arena.dense_scores(prepared)
             order = self._paper_order(state, request, query, scores, eligible)
+            order = _first(equal, order)
         else:
             limit = _HEAD if by_score is None else by_score
-            scores, order = self._hybrid_order(
-                state, request, prepared, eligible, limit=limit, by_score=by_score is not None
+            question = self._question(
+                state, request, prepared, eligible, equal, by_score=by_score is not None
             )
-            if by_score is None:
-                facts = scores, eligible, columns.tokens, columns.micros
-                if eligible_count > order.size:
-                    rest = _following(equal, order.size, *facts, self._settings)
-                code = arena.table.columns.code
-                order = newer_first(order, scores, *facts[2:], code, self._settings)
+            scores, order = room_for(arena, equal, limit)
+            if ledger is None:
+                order = order[: kernels.read.rank_(*question, scores, order)]
+            else:
+                order = ledger.read(
+                    question,
+                    scores,
+                    order,
+                    versions=columns.versions,
+                    sessions=columns.sessions,
+                    atoms=columns.atoms,
+                    hashes=columns.texts,
+                )
+            if by_score is None and eligible_count > limit:
+                facts = scores, eligible, columns.tokens, columns.micros, self._settings
+                rest = _following(equal, limit, *facts)
         return _Ranked(
-            order=_first(equal, order),
+            order=order,
             rest=rest,
             scores=scores,
             columns=columns,
@@ -302,21 +328,20 @@ class ReadPath:
             eligible=eligible_count,
         )
 
-    def _hybrid_order(
+    def _question(
         self,
         state: NamespaceState,
         request: Request,
         query: F32,
         eligible: U8,
+        equal: I32,
         *,
-        limit: int,
         by_score: bool,
-    ) -> tuple[F32, I32]:
-        """Scores, exact as far as the first ``limit`` rows depend on them, and these rows."""
+    ) -> tuple[Any, ...]:
+        """Analyse and route a question, for the default ranking."""
         arena, settings = state.arena, self._settings
-        near = arena.near_scores(query)
         terms = analyse(request.query)
-        lexical = state.lexical.scores(
+        words = state.lexical.asked(
             terms,
             prev=arena.prev,
             next=arena.next,
@@ -324,22 +349,15 @@ class ReadPath:
             window=settings.window,
             edition=state.edition,
         )
-        asked = asked_steps(request.query)
-        steps = None
-        if asked:
-            steps = labelled_rows(
-                state.steps, arena.session, arena.alive, share=settings.labelled_share
-            )
-        scores, gain = hybrid_scores(
-            near[0], lexical, arena.prev, arena.next, eligible, settings, steps=steps, asked=asked
-        )
+        more: dict[str, Any] = {"asked": asked_steps(request.query)}
+        if more["asked"]:
+            share = settings.labelled_share
+            more["steps"] = labelled_rows(state.steps, arena.session, arena.alive, share=share)
         if settings.speaker:
-            rows = asked_speakers(state.lexical, terms)
-            kernels.scoring.raise_rows_(rows, eligible, np.float32(settings.speaker), scores)
-        order = exact_order(
-            arena, query, near, gain, scores, eligible, settings, limit=limit, by_score=by_score
+            more["raised"] = asked_speakers(state.lexical, terms)
+        return question(
+            arena, words, query, eligible, settings, equal=equal, by_score=by_score, **more
         )
-        return scores, order
 
     def _paper_order(
         self, state: NamespaceState, request: Request, query: F32, dense: F32, eligible: U8
@@ -443,10 +461,11 @@ class _Texts(Source):
         self._order = ranked.order
         self._counted = ranked.counter == counter.name
 
-    def offers(self) -> Iterator[Offers]:
-        """In the order of admission: the head, then the others."""
+    def offers(self, begun: int = 0) -> Iterator[Offers]:
+        """In the order of admission: the head, if it is not known, then the others."""
         ranked = self._ranked
-        yield self._at(self._order)
+        if not begun:
+            yield self._at(self._order)
         for more in ranked.rest:
             self._order = np.concatenate((self._order, more))
             yield self._at(more)

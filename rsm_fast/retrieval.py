@@ -1,6 +1,6 @@
 """Which chunks answer a question, and in which order they are tried against the budget.
 
-`hybrid_scores` and `admission_order` make the default read path; `paper_order` is that of the
+`question` is what the default read path hands to its kernel, `paper_order` is the order of the
 published system. Everything takes columns and gives columns or rows; no state is kept.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import lru_cache
 from math import isfinite
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +28,19 @@ __all__ = [
     "admission_order",
     "asked_speakers",
     "asked_steps",
-    "exact_order",
-    "hybrid_scores",
     "labelled_rows",
-    "newer_first",
     "paper_order",
+    "question",
+    "room_for",
 ]
 
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
+F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
+_NO_ROWS: I32 = np.empty(0, np.int32)
 _LENGTHS = 4096  # tokens that a table of powers covers
 
 
@@ -64,7 +66,8 @@ class HybridSettings:
     longest_range : int
         Steps in the longest range that the step lookup follows.
     newer_reach : int
-        So many chunks at the head of the order are looked at by `newer_first`; 0 turns it off.
+        So many chunks at the head of the order are looked at for newer
+        ones about the same thing, which go first; 0 turns it off.
     newer_cosine : float
         Two chunks are about the same thing from this cosine on.
     newer_slope : float
@@ -207,136 +210,80 @@ def labelled_rows(steps: I32, session: I32, alive: U8, *, share: float = 0.8) ->
     return np.where(labelled[session] & living, steps, np.int32(-1)).astype(np.int32)
 
 
-def hybrid_scores(
-    dense: F32,
-    lexical: F32,
-    prev: I32,
-    next: I32,
-    eligible: U8,
-    settings: HybridSettings,
-    *,
-    steps: I32 | None = None,
-    asked: AskedSteps | None = None,
-) -> tuple[F32, float]:
-    """One score per chunk: z-scores of cosine and BM25, neighbours, step lookup.
-
-    Parameters
-    ----------
-    dense, lexical : (n,) float32
-        Cosine and BM25 score of each chunk.
-    prev, next : (n,) int32
-        Row of each chunk's neighbour in its session, -1 for none.
-    eligible : (n,) uint8
-        Chunks that the filter let through; mean and deviation run over them.
-    steps : (n,) int32, optional
-        From `labelled_rows`.
-    asked : AskedSteps, optional
-        From `asked_steps`.
-
-    Returns
-    -------
-    (n,) float32
-        0 for chunks that are not eligible.
-    float
-        By what a chunk's own cosine is multiplied in its score.
-    """
-    scores = np.empty(dense.size, np.float32)
-    gain = kernels.scoring.hybrid_scores_(
-        dense,
-        lexical,
-        prev,
-        next,
-        eligible,
-        settings.dense,
-        settings.lexical,
-        settings.smoothing,
-        settings.dense_floor,
-        settings.lexical_floor,
-        np.empty(dense.size, np.float32),
-        scores,
-    )
-    if steps is not None and asked:
-        kernels.scoring.step_bonus_(
-            np.where(eligible != 0, steps, np.int32(-1)),
-            np.array(asked.named, np.int32),
-            np.array(asked.ranges, np.int32).ravel(),
-            settings.longest_range,
-            np.array(
-                (
-                    settings.step_named,
-                    settings.step_in_range,
-                    settings.step_next,
-                    settings.step_second,
-                ),
-                np.float32,
-            ),
-            scores,
-        )
-    return scores, float(gain)
-
-
-def exact_order(
+def question(
     arena: Arena,
+    words: tuple[Any, ...],
     query: F32,
-    near: tuple[F32, float],
-    gain: float,
-    scores: F32,
     eligible: U8,
     settings: HybridSettings,
     *,
-    limit: int,
+    asked: AskedSteps | None = None,
+    steps: I32 = _NO_ROWS,
+    raised: I32 = _NO_ROWS,
+    equal: I32 = _NO_ROWS,
     by_score: bool = False,
-) -> I32:
-    """The first rows of `admission_order`, with exact scores where these decide.
-
-    Cosines of 8-bit codes order all but a few hundred chunks for good; those are scored anew with
-    their float32 vectors. What a chunk's own cosine is held against, mean, deviation and
-    neighbours, stays that of the codes.
+) -> tuple[Any, ...]:
+    """A question after analysis and routing, as the kernels of a read take it.
 
     Parameters
     ----------
     arena : Arena
+    words : tuple
+        From `rsm_fast.lexical.LexicalIndex.asked`.
     query : (d,) float32
         From `Arena.prepare_query`.
-    near : (n,) float32 and float
-        From `Arena.near_scores`.
-    gain : float
-        From `hybrid_scores`.
-    scores : (n,) float32
-        Made with ``near``, whatever was added to them since; changed in place, so that
-        `admission_order` of them begins with these rows.
     eligible : (n,) uint8
+        Chunks that the filter let through; mean and deviation run over them.
     settings : HybridSettings
-    limit : int
-        Rows that are wanted.
+    asked, steps : AskedSteps, (n,) int32
+        From `asked_steps` and, if there are any, from `labelled_rows`.
+    raised : (k,) int32
+        From `asked_speakers`.
+    equal : (k,) int32
+        Eligible chunks that go before all others.
     by_score : bool
-        By score alone, whatever a chunk costs.
+        Order by score alone, whatever a chunk costs and however old it is.
 
     Returns
     -------
-    (k,) int32
+    tuple
+        The arguments of `rsm_fast.kernels.read.rank_` up to ``shares``.
     """
-    columns = arena.table.columns
-    power = 0.0 if by_score else settings.length_power
-    order = np.empty(min(limit, scores.size), np.int32)
-    size = kernels.ordering.exact_first_(
-        columns.vec,
-        columns.code,
-        columns.fit,
+    named, ranges = (asked.named, asked.ranges) if asked else ((), ())
+    weights, shares = _weights(settings, by_score)
+    return (
+        *arena.table.columns,
+        np.int64(arena.n),
         arena.padded_query(query),
-        *near,
-        gain,
+        arena.prev,
+        arena.next,
+        arena.alive,
         eligible,
         arena.tokens,
         arena.micros,
-        _shares(settings.length_offset, power),
-        settings.length_offset,
-        power,
-        np.empty(scores.size, np.float64),
-        scores,
-        order,
+        *words,
+        steps,
+        np.array(named, np.int32),
+        np.array(ranges, np.int32).ravel(),
+        raised,
+        equal,
+        weights,
+        shares,
     )
-    return order[:size]
+
+
+def room_for(arena: Arena, equal: I32, limit: int) -> tuple[F32, I32]:
+    """Empty scores and an empty order of so many rows, ``equal`` apart."""
+    return np.empty(arena.n, np.float32), np.empty(min(limit, arena.n) + equal.size, np.int32)
+
+
+@lru_cache(maxsize=16)
+def _weights(settings: HybridSettings, by_score: bool) -> tuple[F64, F64]:
+    """The settings as kernels take them, and the shares of a score by length."""
+    if by_score:
+        settings = replace(settings, length_power=0.0, newer_reach=0)
+    weights = np.array(astuple(settings), np.float64)  # places: `rsm_fast.kernels.weights`
+    return weights, _shares(settings.length_offset, settings.length_power)
 
 
 def admission_order(
@@ -387,48 +334,6 @@ def admission_order(
 def _shares(offset: float, power: float) -> npt.NDArray[np.float64]:
     """(tokens + offset) ** -power for small numbers of tokens, since powers are slow."""
     return np.asarray((np.arange(_LENGTHS) + offset) ** -power, np.float64)
-
-
-def newer_first(
-    order: I32,
-    scores: F32,
-    tokens: I32,
-    micros: I64,
-    code: npt.NDArray[np.int8],
-    settings: HybridSettings,
-) -> I32:
-    """Let newer chunks go before older ones about the same thing, at the head of an order.
-
-    Of two facts that contradict each other ("I work at A", "I now work at B") both are alike
-    and both answer the question; under a tight budget the newer one has to stay. So the
-    rule moves a newer chunk before an older one if they are similar, their scores differ by
-    little, and the newer is not longer.
-
-    Parameters
-    ----------
-    order : (k,) int32
-        Rows, from `admission_order`.
-    scores, tokens, micros : (n,) float32, int32, int64
-    code : (n, d) int8
-        Codes of the vectors.
-
-    Returns
-    -------
-    (k,) int32
-        The same rows.
-    """
-    head = order[: settings.newer_reach].copy()
-    kernels.ordering.newer_first_(
-        code,
-        head,
-        scores,
-        tokens,
-        micros,
-        settings.newer_cosine,
-        settings.newer_slope,
-        settings.newer_slack,
-    )
-    return np.concatenate((head, order[head.size :]))
 
 
 def paper_order(

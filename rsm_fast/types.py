@@ -204,8 +204,8 @@ class PackStats(_Result):
     preset, layout, template : str
         What the pack was made with.
     embed_us, score_us, pack_us, total_us : float
-        Wall time in microseconds: embedding the query; scoring; admission, layout, rendering
-        and this result; the whole call.
+        Wall time in microseconds: embedding the query; scoring, and the admission of what need
+        not be read; the rest of it, layout, rendering and this result; the whole call.
     """
 
     eligible: int

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from rsm_fast.kernels.offers import FOLDED
 from rsm_fast.packing import Filled, Form, Frame, Piece
 from rsm_fast.packing.admission import _Filler
 from rsm_fast.packing.ledger import LEAST_ROOM
+from rsm_fast.reading import ReadPath
 
 
 def filled_one_by_one(
@@ -43,3 +46,15 @@ def filled_one_by_one(
 def spread(keys: Sequence[int], values: Sequence[int]) -> dict[int, int]:
     """Twin of `admission.spread_`: what a map holds."""
     return {key: value for key, value in zip(keys, values, strict=True) if value != -2}
+
+
+@contextmanager
+def reading_in_steps() -> Iterator[None]:
+    """Twin of `read.read_`: rank, then offer chunks with what they cost, then admit."""
+    rank = ReadPath._rank
+
+    def alone(self: ReadPath, *args: Any, ledger: Any = None, **options: Any) -> Any:
+        return rank(self, *args, **options)
+
+    with patch.object(ReadPath, "_rank", alone):
+        yield

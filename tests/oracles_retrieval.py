@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from math import log, sqrt
 
+import numpy as np
+
 
 def window_of(row, prev, next_, alive, window):
     """Rows of a chunk's window: itself and living neighbours at most `window` steps away."""
@@ -159,3 +161,25 @@ def newer_first(cosine, scores, tokens, micros, least_cosine, slope, slack, orde
         out.append(newest)
         left.remove(newest)
     return out
+
+
+def rank_scores(
+    near, exact, documents, terms, prev, next_, alive, eligible, weights, words,
+    steps, asked, raised, got,
+):  # fmt: skip
+    """Twin of `read.rank_`: exact scores, and `got` as it may be, row by row exact or of codes."""
+    window = weights.window
+    lexical = bm25_scores(documents, terms, prev, next_, alive, window, words.k1, words.b)
+    by, floors = (weights.dense, weights.lexical), (weights.dense_floor, weights.lexical_floor)
+    scores = hybrid_scores(near, lexical, prev, next_, eligible, by, weights.smoothing, floors)
+    labels = [step if e else -1 for step, e in zip(steps, eligible, strict=True)]
+    bonus = weights.step_named, weights.step_in_range, weights.step_next, weights.step_second
+    added = step_bonus(labels, asked.named, asked.ranges, weights.longest_range, bonus)
+    scores = [score + more for score, more in zip(scores, added, strict=True)]
+    scores = raise_rows(set(raised.tolist()), eligible, weights.speaker, scores)
+    chosen = [float(v) for v, e in zip(near, eligible, strict=True) if e]
+    deviation = max(np.std(chosen) if chosen else 0.0, weights.dense_floor)
+    gain = weights.dense / deviation if deviation >= 1e-6 else 0.0
+    all_exact = np.array(exact_scores(near, exact, scores, gain, eligible))
+    scores = np.array(scores)
+    return all_exact, np.where(abs(all_exact - got) < abs(scores - got), all_exact, scores)

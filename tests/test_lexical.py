@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles_retrieval import PostingsOracle, bm25_scores, window_lengths
+from oracles_retrieval import PostingsOracle, bm25_scores, window_lengths, window_of
 
 from rsm_fast.analysis import pack_terms
 from rsm_fast.kernels.bm25 import window_lengths_
@@ -95,10 +95,15 @@ def test_window_lengths_equal_the_definition(lengths, window, data):
     sessions = data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
     alive = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), np.uint8)
     prev, following = chain(sessions, np.ones(n))  # links may lead over chunks left out
-    out = np.empty(n, np.float32)
-    mean = window_lengths_(np.array(lengths, np.float32), prev, following, alive, window, out)
+    out, spans = np.empty(n, np.float32), np.empty((n, 2), np.int32)
+    sizes = np.array(lengths, np.float32)
+    mean = window_lengths_(sizes, prev, following, alive, window, out, spans)
     expected, expected_mean = window_lengths(lengths, prev, following, alive, window)
     np.testing.assert_allclose(out, expected)
+    for row, (begin, end) in enumerate(spans.tolist()):
+        linked = window_of(row, prev, following, np.ones(n, np.uint8), window)
+        whole = alive[linked].all() and sorted(linked) == list(range(min(linked), max(linked) + 1))
+        assert (begin, end) == ((min(linked), max(linked) + 1) if whole else (-1, -1))
     assert mean == pytest.approx(expected_mean)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import oracles_retrieval as oracles
 import pytest
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 from rsm_fast.analysis import analyse, speaker_terms, step_label
 from rsm_fast.arena import Arena
 from rsm_fast.errors import InvalidInputError
+from rsm_fast.kernels import weights
 from rsm_fast.kernels.ordering import newer_first_
-from rsm_fast.kernels.scoring import raise_rows_, step_bonus_
+from rsm_fast.kernels.read import rank_
+from rsm_fast.kernels.scoring import hybrid_scores_, raise_rows_, step_bonus_
 from rsm_fast.lexical import LexicalIndex
 from rsm_fast.retrieval import (
     AskedSteps,
@@ -18,14 +22,28 @@ from rsm_fast.retrieval import (
     admission_order,
     asked_speakers,
     asked_steps,
-    exact_order,
-    hybrid_scores,
     labelled_rows,
-    newer_first,
     paper_order,
+    question,
+    room_for,
 )
 
 PLAIN = HybridSettings()
+
+
+def hybrid_scores(dense, lexical, prev, following, eligible, chosen):
+    """The kernel's scores, and by what a cosine is multiplied in them."""
+    scores, base = np.empty(dense.size, np.float32), np.empty(dense.size, np.float32)
+    floors = chosen.dense_floor, chosen.lexical_floor
+    by = chosen.dense, chosen.lexical, chosen.smoothing, *floors
+    columns = dense, lexical, prev, following, eligible
+    return scores, hybrid_scores_(*columns, *by, base, scores)
+
+
+def test_weights_stand_where_kernels_look_for_them():
+    names = [field.name.upper() for field in fields(HybridSettings)]
+    assert [getattr(weights, name) for name in names] == list(range(len(names)))
+    assert sorted(names) == sorted(weights.__all__)
 
 
 @st.composite
@@ -93,39 +111,66 @@ def test_admission_order_equals_the_definition_and_a_limit_only_cuts(c, limit):
     st.sampled_from(["float32", "int8"]),
     st.integers(1, 80),
     st.booleans(),
+    st.lists(st.integers(0, 12), max_size=2),
     st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=150, deadline=None)
-def test_scores_of_codes_settle_to_the_order_of_exact_ones(n, dim, dtype, limit, by_score, seed):
+def test_a_question_ranks_chunks_as_the_definition_says(
+    n, dim, dtype, limit, by_score, named, seed
+):
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(n, dim)) * rng.choice([0.05, 1.0], (n, dim))
     vectors[rng.integers(0, n, n // 4)] = vectors[0]  # copies
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    arena = Arena(dim, dtype=dtype)
-    columns = {"tokens": rng.integers(1, 5000, n), "micros": rng.integers(0, 5, n)}
-    arena.append_many(vectors, pk=np.arange(n), session=rng.integers(0, 3, n), **columns)
-    for row in rng.permutation(n)[: n // 5]:
-        arena.remove(int(row))
+    arena, words = Arena(dim, dtype=dtype), LexicalIndex()
+    facts = {"tokens": rng.integers(1, 5000, n), "micros": rng.integers(0, 5, n)}
+    arena.append_many(vectors, pk=np.arange(n), session=rng.integers(0, 3, n), **facts)
+    documents = [rng.choice(list("abcdefgh"), rng.integers(0, 9)).tolist() for _ in range(n)]
+    for row, terms in enumerate(documents):
+        words.append(row, terms)
+    for row in map(int, rng.permutation(n)[: n // 5]):
+        arena.remove(row)
+        words.remove(row)
+        documents[row] = None
     eligible = arena.alive * rng.integers(0, 2, n).astype(np.uint8)
-    lexical = np.maximum(rng.normal(0, 2, n), 0).astype(np.float32)
+    steps = rng.integers(-1, 14, n).astype(np.int32)
+    asked = AskedSteps(tuple(named), ((min(named), max(named)),) if named else ())
+    raised = np.flatnonzero(rng.random(n) < 0.3).astype(np.int32)
+    equal = rng.permutation(np.flatnonzero(eligible))[: rng.integers(0, 3)].astype(np.int32)
     query = arena.prepare_query((vectors[0] + vectors[-1]) / 2)
+    terms = rng.choice(list("abcxy"), 4).tolist()
+    columns = {"prev": arena.prev, "next": arena.next, "alive": arena.alive}
+    told = words.asked(terms, **columns, window=PLAIN.window)
+    more = {"asked": asked, "steps": steps, "raised": raised, "equal": equal}
+    put = question(arena, told, query, eligible, PLAIN, by_score=by_score, **more)
+    scores, order = room_for(arena, equal, limit)
+    order = order[: rank_(*put, scores, order)]
+
     near, error = arena.near_scores(query)
     truth = arena.vec.astype(np.float64) @ query.astype(np.float64)
     assert np.abs(truth - near).max() <= error
-    links = arena.prev, arena.next
-    scores, gain = hybrid_scores(near, lexical, *links, eligible, PLAIN)
-    expected = oracles.exact_scores(near, truth, scores, gain, eligible)
-    order = exact_order(
-        arena, query, (near, error), gain, scores, eligible, PLAIN, limit=limit, by_score=by_score
+    expected, reach = oracles.rank_scores(
+        near, truth, documents, terms, *columns.values(), eligible, PLAIN, words,
+        steps, asked, raised, scores,
+    )  # fmt: skip
+    np.testing.assert_allclose(scores, reach, atol=1e-4, rtol=1e-5)  # of codes, or exact
+    chosen = HybridSettings(length_power=0.0, newer_reach=0) if by_score else PLAIN
+    columns = scores, eligible, arena.tokens, arena.micros
+    best = admission_order(*columns, chosen, limit=limit)
+    np.testing.assert_allclose(scores[best], expected[best], atol=1e-4, rtol=1e-5)
+    least = min(expected[eligible != 0], default=0.0)
+    worth = (expected - least) / (arena.tokens + chosen.length_offset) ** chosen.length_power
+    np.testing.assert_allclose(
+        worth[best], np.sort(worth[eligible != 0])[::-1][:limit], atol=1e-4, rtol=1e-5
     )
-    power = 0.0 if by_score else PLAIN.length_power
-    facts = scores, eligible, arena.tokens, arena.micros, HybridSettings(length_power=power)
-    assert order.tolist() == admission_order(*facts, limit=limit).tolist()
-    np.testing.assert_allclose(scores[order], np.array(expected)[order], atol=1e-4, rtol=1e-5)
-    least = min((expected[row] for row in np.flatnonzero(eligible)), default=0.0)
-    worth = (np.array(expected) - least) / (arena.tokens + PLAIN.length_offset) ** power
-    best = np.sort(worth[eligible != 0])[::-1][:limit]
-    np.testing.assert_allclose(worth[order], best, atol=1e-4, rtol=1e-5)
+    codes = arena.table.columns.code[:n].astype(np.float64)
+    norms = np.maximum(np.sqrt((codes**2).sum(1)), 1e-12)
+    moved = oracles.newer_first(
+        codes @ codes.T / np.outer(norms, norms), scores, arena.tokens, arena.micros,
+        chosen.newer_cosine, chosen.newer_slope, chosen.newer_slack,
+        best[: chosen.newer_reach].tolist(),
+    ) + best[chosen.newer_reach :].tolist()  # fmt: skip
+    assert order.tolist() == [*equal, *[row for row in moved if row not in equal]]
 
 
 @given(
@@ -195,25 +240,32 @@ def test_labels_count_only_where_most_of_a_session_has_them():
     assert labelled_rows(steps, session, alive)[5:].tolist() == [4, -1, -1, 5]
 
 
+def asked_of(arena, eligible, chosen=PLAIN, **more):
+    """Scores and order of a question of no words, the vector of the first row."""
+    links = {"prev": arena.prev, "next": arena.next, "alive": arena.alive}
+    query = arena.prepare_query(arena.vec[0])
+    put = question(arena, LexicalIndex().asked([], **links), query, eligible, chosen, **more)
+    scores, order = room_for(arena, np.empty(0, np.int32), arena.n)
+    return scores, order[: rank_(*put, scores, order)]
+
+
 def test_a_named_step_wins_over_a_similar_one():
     n = 40
-    none = np.full(n, -1, np.int32)
     rng = np.random.default_rng(3)
-    dense = rng.normal(0.3, 0.02, n).astype(np.float32)
-    nothing = np.zeros(n, np.float32)
-    steps = np.arange(n, dtype=np.int32)
-    all_rows = np.ones(n, np.uint8)
-    scores, _ = hybrid_scores(
-        dense, nothing, none, none, all_rows, PLAIN, steps=steps, asked=AskedSteps((17,))
-    )
-    tokens, micros = np.full(n, 20, np.int32), np.arange(n, dtype=np.int64)
-    assert admission_order(scores, all_rows, tokens, micros, PLAIN, limit=1).tolist() == [17]
-    without = all_rows.copy()
+    arena = Arena(64)
+    vectors = rng.normal(1.0, 0.5, (n, 64)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    facts = {"pk": np.arange(n), "tokens": np.full(n, 20), "micros": np.arange(n)}
+    arena.append_many(vectors, session=np.arange(n), **facts)
+    asked = {"steps": np.arange(n, dtype=np.int32), "asked": AskedSteps((17,))}
+    every = np.ones(n, np.uint8)
+    chosen = HybridSettings(newer_reach=0)
+    assert asked_of(arena, every, chosen)[1][0] == 0
+    assert asked_of(arena, every, chosen, **asked)[1][0] == 17
+    without = every.copy()
     without[17] = 0
-    hidden, _ = hybrid_scores(
-        dense, nothing, none, none, without, PLAIN, steps=steps, asked=AskedSteps((17,))
-    )
-    assert hidden[17] == 0.0
+    scores, order = asked_of(arena, without, **asked)
+    assert scores[17] == 0.0 and 17 not in order
 
 
 def test_paper_order_takes_the_best_members_of_the_top_atoms():
@@ -230,9 +282,12 @@ def test_paper_order_takes_the_best_members_of_the_top_atoms():
 
 
 def test_no_chunks_give_no_rows():
-    empty32, empty_f = np.empty(0, np.int32), np.empty(0, np.float32)
-    none = np.empty(0, np.uint8)
-    scores, _ = hybrid_scores(empty_f, empty_f, empty32, empty32, none, PLAIN)
+    empty32, none = np.empty(0, np.int32), np.empty(0, np.uint8)
+    arena = Arena(64)
+    arena.append_many(np.eye(1, 64, dtype=np.float32), pk=[0], tokens=[1], micros=[0], session=[0])
+    scores, order = asked_of(arena, np.zeros(1, np.uint8))
+    assert scores.tolist() == [0.0] and order.size == 0
+    scores = np.empty(0, np.float32)
     assert admission_order(scores, none, empty32, np.empty(0, np.int64), PLAIN).size == 0
     assert labelled_rows(empty32, empty32, none).size == 0
 
@@ -265,15 +320,17 @@ def test_newer_first_equals_the_definition(m, seed):
 
 
 def test_of_two_facts_about_one_thing_the_newer_is_tried_first():
-    code = np.array([[100, 0], [80, 60], [-100, 20]], np.int8)
-    scores = np.array([2.0, 1.6, 1.9], np.float32)
-    tokens, micros = np.array([6, 7, 5], np.int32), np.array([1, 2, 3], np.int64)
-    order = np.array([0, 2, 1], np.int32)
-    assert newer_first(order, scores, tokens, micros, code, PLAIN).tolist() == [1, 0, 2]
-    longer = np.array([6, 60, 5], np.int32)
-    assert newer_first(order, scores, longer, micros, code, PLAIN).tolist() == [0, 2, 1]
-    off = HybridSettings(newer_reach=0)
-    assert newer_first(order, scores, tokens, micros, code, off).tolist() == [0, 2, 1]
+    vectors = np.zeros((3, 64), np.float32)
+    vectors[:, :2] = [[1, 0], [0.8, 0.6], [-0.96, 0.28]]
+
+    def order(tokens, chosen=PLAIN):
+        arena = Arena(64)
+        arena.append_many(vectors, pk=[0, 1, 2], tokens=tokens, micros=[1, 2, 3], session=[0, 1, 2])
+        return asked_of(arena, np.ones(3, np.uint8), chosen)[1].tolist()
+
+    assert order([6, 7, 5]) == [1, 0, 2]
+    assert order([6, 60, 5]) == [0, 1, 2]
+    assert order([6, 7, 5], HybridSettings(newer_reach=0)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,28 @@
-"""One query among members: the exact gate (k = 1, tau 0.7) and exact top-k, and the peers."""
+"""One query among members, a whole read, and the peers."""
 
 from __future__ import annotations
 
 import os
+import time
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import rsm_fast.kernels as kernels
+from bench.datasets.realmem import read_realmem
+from bench.hot import Ready
 from bench.kernels.conftest import Timer, arena_of, clustered, real, stored
 from bench.kernels.peers import SEARCHERS, Search
+from bench.kernels.vectors import real_texts, real_vectors
+from rsm_fast import Memory, Turn
 from rsm_fast.arena import Arena
 from rsm_fast.clustering import Clusterer
 from rsm_fast.index import top_atoms, top_members
 from rsm_fast.kernels.topk import topk_rows
+from rsm_fast.tokens import as_token_counter
 
 FULL = os.environ.get("RSM_FAST_BENCH_FULL") == "1"
 SIZES = [1000, 10_000, 100_000] + [1_000_000] * FULL
@@ -133,4 +142,53 @@ def bench_means(timed: Timer, size: int, who: str) -> None:
         lambda q: top_atoms(clusterer, q, 1) if peer is None else peer(q, 1), queries,
         rounds=150, operation="nearest mean", size=size, who=who, table="means",
         atoms=clusterer.n_atoms, kept=f"{100 * work[1] / work[0]:.2f} %",
+    )  # fmt: skip
+
+
+READERS = ["rsm_fast", "rsm_fast, whole pack", "FAISS, 10 atoms", "FAISS, 64 members"]
+
+
+@lru_cache(maxsize=1)
+def memory_of(size: int) -> tuple[Memory, list[str]]:
+    """A memory of so many pieces of real turns, read once, and real questions."""
+    vectors, texts = real_vectors(), real_texts()[:size]
+    memory = Memory(embedder=Ready(vectors, as_token_counter()), chunk_turns=1)
+    memory.add_many(Turn(text, session=f"s{place // 30}") for place, text in enumerate(texts))
+    data = Path(os.environ.get("RSM_FAST_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    streams = read_realmem(data / "realmem").streams
+    questions = [question.text for stream in streams for question in stream.questions][:60]
+    for question in questions:
+        memory.pack(question, budget=4000)
+    return memory, questions
+
+
+@pytest.mark.parametrize("who", READERS)
+@pytest.mark.parametrize("size", [1000, 10_000])
+def bench_read(timed: Timer, monkeypatch: pytest.MonkeyPatch, size: int, who: str) -> None:
+    """Scoring, ordering and admission of 4,000 tokens in one call, and FAISS for its search."""
+    memory, questions = memory_of(size)
+    spent: list[float] = []
+    facts: dict[str, Any] = {"operation": "read", "size": size, "who": who, "table": "read"}
+    if who.startswith("FAISS"):
+        with memory._core.snapshot() as view:
+            assert view.state is not None and view.state.clusterer is not None
+            means = view.state.clusterer.means.columns.vec[: view.state.clusterer.slots, :384]
+        rows = np.ascontiguousarray(means) if "atoms" in who else stored(size)
+        peer, k = SEARCHERS["FAISS IndexFlatIP"][0](rows), 10 if "atoms" in who else 64
+        timed(lambda q: peer(q, k), real()[1], rounds=ROUNDS[size], rows=len(rows), **facts)
+        return
+    if who == "rsm_fast":
+        read = kernels.read.read_
+
+        def timed_read(*arguments: Any) -> Any:
+            start = time.thread_time()
+            status = read(*arguments)
+            spent.append(time.thread_time() - start)
+            return status
+
+        monkeypatch.setattr(kernels.read, "read_", timed_read)
+        facts["reads"] = spent
+    timed(
+        lambda question: memory.pack(question, budget=4000), questions, rounds=ROUNDS[size],
+        rows=size, **facts,
     )  # fmt: skip

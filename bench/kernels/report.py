@@ -139,6 +139,7 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         "writes": _plain(rows, "writes"),
         "longest": _plain(rows, "longest", ("longest / median",)),
         "atoms": _plain(rows, "atoms", ("atoms",)),
+        "read": _plain(rows, "read", ("rows",)),
         "bulk": _bulk(rows),
         "bases": _versus(rows, "bases"),
         "limits": _table(["working set", "GB/s, best", "median"], limits)

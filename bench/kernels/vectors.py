@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["noisy_copies", "real_vectors"]
+__all__ = ["noisy_copies", "real_texts", "real_vectors"]
 
 F32 = npt.NDArray[np.float32]
 
@@ -22,7 +22,8 @@ _CHARACTERS = 220
 _BLOCK = 1000
 
 
-def _texts() -> list[str]:
+def real_texts() -> list[str]:
+    """Pieces of at most 220 characters of RealMem turns, in their order."""
     from bench.datasets.realmem import read_realmem
 
     root = Path(__file__).resolve().parents[2]
@@ -59,7 +60,7 @@ def real_vectors(count: int | None = None, *, make: bool = True) -> F32:
     key = hashlib.sha256(f"{embedder.fingerprint} {_CHARACTERS}".encode()).hexdigest()[:12]
     folder = user_cache_path("rsm_fast", appauthor=False) / "bench" / f"realmem-{key}"
     folder.mkdir(parents=True, exist_ok=True)
-    texts = _texts()[:count]
+    texts = real_texts()[:count]
     blocks: list[F32] = []
     for start in range(0, len(texts), _BLOCK):
         file = folder / f"{start:06d}.npy"

@@ -2,6 +2,7 @@
 
 from rsm_fast.packing.admission import fill
 from rsm_fast.packing.forms import Form, Frame
+from rsm_fast.packing.ledger import Ledger
 from rsm_fast.packing.offers import Offers, PriceTable, Source
 from rsm_fast.packing.pieces import Filled, Omitted, PackedPiece, Piece, Span
 from rsm_fast.packing.templates import TEMPLATES, Template, TemplateLike, get_template
@@ -12,6 +13,7 @@ __all__ = [
     "Filled",
     "Form",
     "Frame",
+    "Ledger",
     "Offers",
     "Omitted",
     "PackedPiece",

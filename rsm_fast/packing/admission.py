@@ -37,6 +37,7 @@ def fill(
     fold: bool = True,
     explain: bool = False,
     frame: Frame | None = None,
+    ledger: Ledger | None = None,
 ) -> Filled:
     """Fill a pack: admit chunks in the given order, lay them out, write the text.
 
@@ -66,6 +67,8 @@ def fill(
         Give reasons.
     frame : Frame, optional
         Of that template and counter, kept from earlier packs.
+    ledger : Ledger, optional
+        The admission of that pack from that source, if it has begun.
 
     Returns
     -------
@@ -76,7 +79,7 @@ def fill(
         frame = Frame(get_template(template), counter)
     filler = _Filler(frame, layout, budget, fold=fold, explain=explain)
     if isinstance(pieces, Source) and not explain:
-        filler.admit_offers(pieces)
+        filler.admit_offers(pieces, ledger)
     elif isinstance(pieces, Source):
         filler.admit(_in_order(pieces, frame))
     else:
@@ -128,13 +131,15 @@ class _Filler:
                 if misses >= MAX_MISSES:
                     break
 
-    def admit_offers(self, source: Source) -> None:
+    def admit_offers(self, source: Source, ledger: Ledger | None) -> None:
         """The same for what a kernel can decide; what is too long is passed over."""
         if self.room <= 0:
             return
-        ledger = self._ledger = Ledger(
-            source, self.frame, self.layout.by, room=self.room, fold=self.fold
-        )
+        if ledger is None:
+            prices = source.prices(self.frame)
+            ledger = Ledger(prices, self.layout.by, budget=self.budget, fold=self.fold)
+        self._ledger = ledger
+        ledger.admit(source)
         self.considered = ledger.considered
         self.believed = ledger.believed
         self.admitted, sections = ledger.entries()

@@ -75,8 +75,8 @@ class Source(ABC):
     """Chunks in the order of admission, whose texts are read only where that is needed."""
 
     @abstractmethod
-    def offers(self) -> Iterator[Offers]:
-        """What is known without the texts, in one or more parts."""
+    def offers(self, begun: int = 0) -> Iterator[Offers]:
+        """What is known without the texts, in one or more parts, but for the first so many."""
 
     @abstractmethod
     def prices(self, frame: Frame) -> PriceTable:
@@ -129,17 +129,41 @@ class PriceTable:
             The pool that the prices point into.
         """
         with self._lock:
-            if rows.size and int(rows.max()) >= self._slots.size:
-                slots = np.zeros(int(rows.max()) + 1 + self._slots.size // 2, np.int32)
-                slots[: self._slots.size] = self._slots
-                self._slots = slots
+            self._reach(int(rows.max()) + 1 if rows.size else 0)
             slots = self._slots[rows]
             prices = self._prices[slots]
             prices[self._versions[slots] != versions, KNOWN] = 0
             return prices, self._twins[slots], self._pool
 
+    def table(self, rows: int) -> tuple[I32, I32, I64, I64, np.int64, I64]:
+        """The whole table, for a kernel.
+
+        Returns
+        -------
+        (rows or more,) int32
+            The slot of each row, 0 where nothing is known.
+        (k,) int32, (k,) int64, (k, PRICES) int64
+            Of each slot, the version of its chunk, its key and its prices. A slot that is not
+            below the next number may be half-written, and is to be taken for 0.
+        int64
+            Slots in use.
+        int64
+            The pool that the prices point into.
+        """
+        with self._lock:
+            self._reach(rows)
+            table = self._slots, self._versions, self._twins, self._prices
+            return *table, np.int64(self._size), self._pool
+
+    def _reach(self, rows: int) -> None:
+        """Have a slot for so many rows."""
+        if rows > self._slots.size:
+            slots = np.zeros(rows + self._slots.size // 2, np.int32)
+            slots[: self._slots.size] = self._slots
+            self._slots = slots
+
     def learn(self, rows: I32, versions: I32, forms: Sequence[Form]) -> None:
-        """Keep what chunks cost; `of` was asked for their rows, none of which comes twice."""
+        """Keep what chunks cost; their rows were asked for before, and none comes twice."""
         with self._lock:
             if self.nbytes > self.LARGEST:
                 asked = self._slots.size

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from memory_cases import Opener, sentences
+from oracles_packing import reading_in_steps
 
-from rsm_fast import Memory
+from rsm_fast import Memory, Pack, Turn
 from rsm_fast.errors import (
     InvalidInputError,
 )
@@ -134,3 +135,38 @@ def test_facts_are_looked_for_in_the_own_words_of_who_is_asked_about() -> None:
             assert memory.search(question, k=1)[0].role == role
         everyone = memory.search("cat", k=3, where={"role": "Bo"})
         assert [hit.role for hit in everyone] == ["Bo"]
+
+
+@pytest.mark.parametrize("layout", ["atoms", "sessions", "flat"])
+@pytest.mark.parametrize("fold", [True, False])
+def test_one_call_reads_as_its_steps_do(layout: Any, fold: bool) -> None:
+    turns = sentences(700, sessions=30)
+    late = {"timestamp": 1_780_000_000}
+    turns += [Turn("The same words again.", session="copies", **late) for _ in range(40)]
+    more = (f"{turn.text}\nAnd line {place % 3} again." for place, turn in enumerate(turns[:700:9]))
+    turns += [Turn(text, **late) for text in more]
+    memories = [Memory(embedder="hashing", layout=layout, fold=fold) for _ in range(2)]
+    for memory in memories:
+        memory.add_many(turns)
+        memory.delete([f"t{number:04d}" for number in range(50, 90)])
+    questions = (
+        "harbour",
+        "Where was garden 4 seen by the assistant?",
+        "At step 3?",
+        turns[9].text,
+    )
+    filters = {}, {"where": {"topic": "violin"}}, {"as_of": 1_770_003_000}
+    for _ in range(2):  # prices unknown, and known
+        for question in (*questions, "The same words again."):
+            for budget in (12, 90, 1500, 40_000):
+                for options in filters:
+                    whole = memories[0].pack(question, budget=budget, **options)
+                    with reading_in_steps():
+                        steps = memories[1].pack(question, budget=budget, **options)
+                    assert _outcome(whole) == _outcome(steps)
+                    assert whole.tokens <= budget
+
+
+def _outcome(pack: Pack) -> tuple[Any, ...]:
+    stats = pack.stats
+    return pack.text, pack.chunks, stats.considered, stats.scored, stats.folded_tokens

@@ -45,7 +45,7 @@ class Given(Source):
         self._table = table
         self._sessions: dict[str | None, int] = {}
 
-    def offers(self) -> Iterator[Offers]:
+    def offers(self, begun: int = 0) -> Iterator[Offers]:
         sessions = self._sessions
         stops = [*self.parts, len(self.pieces)]
         start = 0
