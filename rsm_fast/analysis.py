@@ -207,7 +207,7 @@ def _terms_of_word(word: str) -> tuple[str, ...]:
     """Terms of a casefolded word, remembered if it is short."""
     terms = tuple(chain.from_iterable(map(_terms_of_token, _TOKEN.findall(word))))
     if len(word) <= _LONGEST_WORD:
-        _terms_of.keep({word: terms})
+        _terms_of.put(word, terms)
     return terms
 
 

@@ -29,7 +29,7 @@ def chunk_text(parts: Iterable[tuple[str, str]]) -> str:
     listed = list(parts)
     if len(listed) == 1:
         return listed[0][1]
-    return "\n".join(f"{role}: {text}" for role, text in listed)
+    return "\n".join([f"{role}: {text}" for role, text in listed])
 
 
 PLAIN_ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "agent", "bot"})

@@ -219,26 +219,28 @@ class Draft:
         atom : int or None
         """
         first = self.parts[0].turn
-        named = [
-            (part, *(turn_ids[part.index] if part.index >= 0 else part.turn[:2]))
+        keys = [
+            turn_ids[part.index] if part.index >= 0 else (part.turn.pk, part.turn.id)
             for part in self.parts
         ]
+        spans = [(key[0], part.start, part.stop) for key, part in zip(keys, self.parts, strict=True)]
+        vector = self.vector
         return ChunkRecord(
-            pk=self.pk,
-            id=f"{named[0][2]}#{self.part_number}",
-            spans=tuple((pk, part.start, part.stop) for part, pk, _ in named),
-            session=first.session,
-            micros=first.micros,
-            offset_minutes=first.offset_minutes,
-            tokens=self.tokens,
-            line_tokens=self.line_tokens,
-            terms=pack_terms(self.terms),
-            analyser=ANALYSER_VERSION,
-            text_hash=self.text_hash,
-            step=self.step,
-            truncated=self.truncated,
-            atom=atom,
-            vector=None if self.vector is None else self.vector.astype(_STORED).tobytes(),
+            self.pk,
+            f"{keys[0][1]}#{self.part_number}",
+            tuple(spans),
+            first.session,
+            first.micros,
+            first.offset_minutes,
+            self.tokens,
+            self.line_tokens,
+            pack_terms(self.terms),
+            ANALYSER_VERSION,
+            self.text_hash,
+            self.step,
+            self.truncated,
+            atom,
+            None if vector is None else vector.astype(_STORED, copy=False).tobytes(),
         )
 
     def piece(self, turn_ids: Sequence[tuple[int, str]], record: ChunkRecord) -> PieceRecord:
@@ -383,10 +385,13 @@ class Drafter:
         """The drafts, with all filled in that follows from their parts."""
         self._count([part for draft in drafts for part in draft.parts])
         for draft in drafts:
-            of_lines = [count for part in draft.parts for count in part.lines]
+            parts = draft.parts
+            of_lines = parts[0].lines
+            if len(parts) > 1:
+                of_lines = [count for part in parts for count in part.lines]
             draft.line_tokens = array("I", of_lines).tobytes()
             self._analyse(draft)
-            if len(draft.parts) == 1 and self._counter.additive:
+            if len(parts) == 1 and self._counter.additive:
                 draft.tokens = sum(of_lines)
             else:
                 draft.tokens = self._counter(draft.text)
@@ -409,15 +414,20 @@ class Drafter:
         draft.text_hash = text_hash(draft.text)
         draft.to_embed = embedded_text(spoken)
         instant = Instant(first.micros, first.offset_minutes) if first.time_given else None
-        roles = (part.turn.role for part in draft.parts)
-        draft.terms = chunk_terms(draft.to_embed, instant, roles)
-        labels = (
-            step_label(part.text, json.loads(part.turn.metadata) if part.turn.metadata else None)
-            for part in draft.parts
-        )
-        draft.step = next((label for label in labels if label >= 0), None)
+        draft.terms = chunk_terms(draft.to_embed, instant, [role for role, _ in spoken])
+        draft.step = _step(draft.parts)
         draft.truncated = (
             self._window is not None
             and not self._split_long
             and self._window_tokens(draft.to_embed) > self._window
         )
+
+
+def _step(parts: Iterable[Part]) -> int | None:
+    """The first step label of some parts, None if they have none."""
+    for part in parts:
+        metadata = part.turn.metadata
+        label = step_label(part.text, json.loads(metadata) if metadata else None)
+        if label >= 0:
+            return label
+    return None

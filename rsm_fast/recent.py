@@ -21,7 +21,7 @@ class Recent(dict[str, _Value]):
     Parameters
     ----------
     look_up : callable
-        Gives the value of a word; it says by `keep` what is to be remembered.
+        Gives the value of a word; it says by `put` or `keep` what is to be remembered.
     most : int
         Words of both generations.
     """
@@ -36,7 +36,7 @@ class Recent(dict[str, _Value]):
         found = self._older.get(word)
         if found is None:
             return self._look_up(word)
-        self.keep({word: found})
+        self.put(word, found)
         return found
 
     @property
@@ -49,10 +49,19 @@ class Recent(dict[str, _Value]):
         older = self._older
         return {word for word in words if word not in self and word not in older}
 
+    def put(self, word: str, value: _Value) -> None:
+        """Remember one word."""
+        if len(self) >= self._most // 2:
+            self._turn_over()
+        self[word] = value
+
     def keep(self, found: Mapping[str, _Value]) -> None:
         """Remember some words."""
         room = self._most // 2
         if len(self) + len(found) > room:
-            self._older = dict(self)
-            self.clear()
+            self._turn_over()
         self.update(islice(found.items(), room))
+
+    def _turn_over(self) -> None:
+        self._older = dict(self)
+        self.clear()

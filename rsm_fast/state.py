@@ -399,10 +399,12 @@ class NamespaceState:
         number, tokens, micros = self.session_number(session), content.tokens, content.micros
         if gate:
             assert self.clusterer is not None and vector is not None
+            # terms first: the gate reads so much that they would not be in the cache any more
+            self.lexical.append(self.arena.n, content.terms)
             row, _ = self.clusterer.add(vector, pk=pk, tokens=tokens, micros=micros, session=number)
         else:
             row = self.arena.append(vector, pk=pk, tokens=tokens, micros=micros, session=number)
-        self.lexical.append(row, content.terms)
+            self.lexical.append(row, content.terms)
         self._hashes.append(content.text_hash)
         self._steps.append(-1 if content.step is None else content.step)
         self._truncated.append(content.truncated)
@@ -434,7 +436,7 @@ class NamespaceState:
     def keep_text(self, row: int, record: PieceRecord) -> None:
         """Have a new row's text at hand for the next packs, unless memory is scarce."""
         if self._vectors_on_disk is None:
-            self.texts.put_written((row, int(self._versions.view[row])), record)
+            self.texts.put_written((row, self._versions.array.item(row)), record)
 
     def remove(self, rows: Sequence[int]) -> None:
         """Take rows out of everything."""

@@ -231,7 +231,7 @@ class WordPieceCounter:
             pieces, found = self._cut_up(word)
             return tuple(chain.from_iterable(map(found.__getitem__, pieces)))
         ids = self._encoded(word)
-        self._ids_of.keep({word: ids})
+        self._ids_of.put(word, ids)
         return ids
 
     def _sized(self, word: str) -> int:
@@ -241,7 +241,7 @@ class WordPieceCounter:
             sizes = {piece: self._size(piece, ids) for piece, ids in found.items()}
             return sum(map(sizes.__getitem__, pieces))
         size = self._size(word, self._ids_of[word])
-        self._size_of.keep({word: size})
+        self._size_of.put(word, size)
         return size
 
     def _size(self, word: str, ids: tuple[int, ...]) -> int:

@@ -234,13 +234,15 @@ class WritePath:
 
     def _commit(self, plan: _AddPlan, transaction: Transaction) -> list[str]:
         writer, ns, state = transaction.writer, transaction.ns, transaction.state
-        automatic = sum(not turn.id for turn in plan.new)
-        names = self._automatic_ids(transaction, automatic)
-        turns = [turn if turn.id else turn._replace(id=next(names)) for turn in plan.new]
+        automatic = len([turn for turn in plan.new if not turn.id])
+        names = iter(self._automatic_ids(transaction, automatic))
+        turns = [turn if turn.id else turn.named(next(names)) for turn in plan.new]
         pks = writer.insert_turns(ns, turns)
         keys = [(pk, turn.id) for pk, turn in zip(pks, turns, strict=True)]
         self.place(transaction, plan.drafts, keys)
         self.warn_of_giant(state)
+        if len(turns) == len(plan.batch):
+            return [turn.id for turn in turns]
         new_ids = iter(turns)
         seen: set[str] = set()
         ids = []
@@ -252,7 +254,7 @@ class WritePath:
                 seen.add(ids[-1])
         return ids
 
-    def _automatic_ids(self, transaction: Transaction, count: int) -> Iterator[str]:
+    def _automatic_ids(self, transaction: Transaction, count: int) -> list[str]:
         """So many ids that no turn has or had, from the namespace's counter."""
         writer, ns = transaction.writer, transaction.ns
         free: list[str] = []
@@ -264,8 +266,8 @@ class WritePath:
             # as text, numbers of one length are ordered like numbers: mostly one look suffices
             if len(names[0]) != len(names[-1]) or writer.any_id_between(ns, names[0], names[-1]):
                 taken.update(writer.turns_by_id(ns, names))
-            free.extend(name for name in names if name not in taken)
-        return iter(free)
+            free += [name for name in names if name not in taken] if taken else names
+        return free
 
     # -- placing chunks -----------------------------------------------------------------------
 
@@ -304,7 +306,9 @@ class WritePath:
             elif complete:
                 state.clusterer.assign_many([row for *_, row in complete])
         new: list[ChunkRecord] = []
-        for row, atom, draft in zip(rows, state.arena.atom[rows].tolist(), drafts, strict=True):
+        atoms = state.arena.atom
+        for row, draft in zip(rows, drafts, strict=True):
+            atom = atoms.item(row)
             record = draft.record(keys, None if atom < 0 else atom)
             state.keep_text(row, draft.piece(keys, record))
             if draft.pk:
@@ -321,12 +325,7 @@ class WritePath:
     def _row_for(self, state: NamespaceState, draft: Draft, pk: int, *, gate: bool) -> int:
         first = draft.parts[0].turn
         content = RowContent(
-            tokens=draft.tokens,
-            micros=first.micros,
-            terms=draft.terms,
-            text_hash=draft.text_hash,
-            step=draft.step,
-            truncated=draft.truncated,
+            draft.tokens, first.micros, draft.terms, draft.text_hash, draft.step, draft.truncated
         )
         if draft.pk:
             row = state.row_of(draft.pk)

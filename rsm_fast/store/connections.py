@@ -10,6 +10,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -35,6 +36,21 @@ _CHECKPOINT_PAGES: Final = 1000
 _WAL_KEPT_BYTES: Final = 4 << 20
 _IDLE_KEPT: Final = 8
 _FORK_WAIT_S: Final = 5.0
+
+
+class _Writing(AbstractContextManager[sqlite3.Connection]):
+    """`Connections.writing`; no generator, because it stands around every write."""
+
+    __slots__ = ("_connections",)
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def __enter__(self) -> sqlite3.Connection:
+        return self._connections.lend_writer()
+
+    def __exit__(self, *_: object) -> None:
+        self._connections.take_back_writer()
 
 
 class Connections:
@@ -89,8 +105,7 @@ class Connections:
             finally:
                 self._give_back(connection)
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """The writing connection, outside any transaction, for this thread alone.
 
         Raises
@@ -98,6 +113,10 @@ class Connections:
         StoreLockedError
             If another thread has it for longer than the time-out.
         """
+        return _Writing(self)
+
+    def lend_writer(self) -> sqlite3.Connection:
+        """Begin what `writing` stands for; `take_back_writer` ends it."""
         if self.read_only:
             raise StoreError(f"store {self.path}: was opened read-only; open it for writing")
         if not self._turn.acquire(timeout=self.timeout):
@@ -112,13 +131,18 @@ class Connections:
             if self._writer is None:
                 with mapped(self.path):
                     self._writer = self._connect()
-            self._writing = True
-            try:
-                yield self._writer
-            finally:
-                self._writing = False
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
+        except BaseException:
+            self._turn.release()
+            raise
+        self._writing = True
+        return self._writer
+
+    def take_back_writer(self) -> None:
+        """End what `lend_writer` began, and a transaction that is still open."""
+        try:
+            self._writing = False
+            if self._writer is not None and self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
         finally:
             self._turn.release()
 

@@ -14,7 +14,6 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from rsm_fast.errors import ConflictError
-from rsm_fast.store.failures import mapped
 from rsm_fast.store.filters import Params, compile_where
 from rsm_fast.store.reader import Reader
 from rsm_fast.store.records import damaged, first_pk, last_pk
@@ -302,7 +301,7 @@ class NoteWriter(NoteReader):
             When.
         """
         fields = (note.turn, cause, micros, _dump(before), _dump(note.description), 0)
-        with mapped(self._writer._path):
+        with self._writer._mapped:
             execute = self._writer._connection.execute
             cursor = execute(
                 "INSERT INTO note_evolutions (turn, cause, micros, before, after, undone, crc) "
@@ -348,7 +347,7 @@ class NoteWriter(NoteReader):
             step.turn, step.cause, step.micros, _dump(step.before), _dump(step.after),
             int(step.undone),
         )  # fmt: skip
-        with mapped(self._writer._path):
+        with self._writer._mapped:
             execute = self._writer._connection.execute
             number = execute(
                 "INSERT INTO note_evolutions (turn, cause, micros, before, after, undone, crc) "
@@ -369,7 +368,7 @@ class NoteWriter(NoteReader):
         self._many("DELETE FROM notes WHERE turn BETWEEN ? AND ?", [(first_pk(ns), last_pk(ns))])
 
     def _many(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        with mapped(self._writer._path):
+        with self._writer._mapped:
             self._writer._connection.executemany(sql, rows)
 
 
@@ -410,7 +409,7 @@ def drop_notes(writer: Any, ns: int, turns: Sequence[int], *, text: str | None =
                 changed=writer._touch(ns).generation,
             )
         )
-    with mapped(writer._path):
+    with writer._mapped:
         writer._connection.executemany(
             "DELETE FROM note_evolutions WHERE turn = ? AND id >= ?", list(first.items())
         )
@@ -504,7 +503,7 @@ def _put(writer: Any, note: NoteRecord) -> None:
     )
     names = "stage keywords tags context model prompts problem text_digest changed space vector crc"
     updates = ", ".join(f"{name} = excluded.{name}" for name in names.split())
-    with mapped(writer._path):
+    with writer._mapped:
         cursor = writer._connection.execute(
             f"INSERT INTO notes SELECT {','.join('?' * 13)} "
             "WHERE EXISTS (SELECT 1 FROM turns WHERE pk = ?1) "

@@ -42,7 +42,7 @@ from rsm_fast.store.records import (
 )
 from rsm_fast.store.tombstones import id_digest, slot_crc, slot_of, slots, split
 
-__all__ = ["Reader", "array_from_row", "tombstones_from_row"]
+__all__ = ["Reader", "array_from_row", "namespace_from_row", "purged", "tombstones_from_row"]
 
 TURN_COLUMNS: Final = (
     "t.pk, t.id, t.role, t.text, t.micros, t.offset_minutes, t.time_given, t.session, "
@@ -62,6 +62,7 @@ NAMESPACE_COLUMNS: Final = (
     "id, key, salt, settings, generation, next_turn, next_chunk, next_auto, next_atom, "
     "log_floor, crc"
 )
+_NAMESPACE: Final = f"SELECT {NAMESPACE_COLUMNS} FROM namespaces WHERE id = ?"
 _TOMBSTONES: Final = "SELECT slot, digests, crc FROM tombstones"
 _BATCH: Final = 1000
 _MAX_MARKS: Final = 512
@@ -76,7 +77,7 @@ class Reader:
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
         self._connection = connection
-        self._path = path
+        self._mapped = mapped(path)
 
     # -- namespaces ---------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class Reader:
         """The number of the last write to the namespace; NotFoundError if it was purged."""
         row = self._one("SELECT generation FROM namespaces WHERE id = ?", (ns,))
         if row is None:
-            raise _purged(ns)
+            raise purged(ns)
         return int(row[0])
 
     def array(self, ns: int, name: str) -> npt.NDArray[Any] | None:
@@ -119,7 +120,7 @@ class Reader:
         """What the ids of deleted turns are hashed with."""
         row = self._one("SELECT salt FROM namespaces WHERE id = ?", (ns,))
         if row is None:
-            raise _purged(ns)
+            raise purged(ns)
         return bytes(row[0])
 
     def counts(self, ns: int) -> tuple[int, int]:
@@ -426,7 +427,7 @@ class Reader:
             "FROM turns t CROSS JOIN chunk_turns s ON s.turn = t.pk "
             "WHERE t.pk BETWEEN :first AND :last"
         )
-        with mapped(self._path):
+        with self._mapped:
             cells = itertools.chain.from_iterable(self._connection.execute(sql, params))
             signed = np.fromiter(cells, np.int64)
         if not len(signed):
@@ -500,9 +501,9 @@ class Reader:
     # -- plumbing -----------------------------------------------------------------------
 
     def _namespace(self, ns: int) -> NamespaceRow:
-        row = self._one(f"SELECT {NAMESPACE_COLUMNS} FROM namespaces WHERE id = ?", (ns,))
+        row = self._one(_NAMESPACE, (ns,))
         if row is None:
-            raise _purged(ns)
+            raise purged(ns)
         return namespace_from_row(row)
 
     def _has_tombstones(self, ns: int) -> bool:
@@ -516,19 +517,19 @@ class Reader:
             yield row
 
     def _one(self, sql: str, params: Sequence[Any] | Params = ()) -> tuple[Any, ...] | None:
-        with mapped(self._path):
+        with self._mapped:
             row: tuple[Any, ...] | None = self._connection.execute(sql, params).fetchone()
             return row
 
     def _all(self, sql: str, params: Sequence[Any] | Params = ()) -> list[tuple[Any, ...]]:
-        with mapped(self._path):
+        with self._mapped:
             return self._connection.execute(sql, params).fetchall()
 
     def _batches(self, sql: str, params: Sequence[Any]) -> Iterator[list[tuple[Any, ...]]]:
-        with mapped(self._path):
+        with self._mapped:
             cursor = self._connection.execute(sql, params)
         while True:
-            with mapped(self._path):
+            with self._mapped:
                 rows = cursor.fetchmany(_BATCH)
             if not rows:
                 return
@@ -595,7 +596,7 @@ def _fill_vectors(
         out[present != 0] = rows
 
 
-def _purged(ns: int) -> NotFoundError:
+def purged(ns: int) -> NotFoundError:
     return NotFoundError(f"namespace {ns}: it was purged; open it by its key to start anew")
 
 

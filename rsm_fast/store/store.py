@@ -119,14 +119,15 @@ class Store(Closing):
             If the disk is full or the store read-only. Nothing was kept.
         """
         with self._connections.writing() as connection:
-            with mapped(self.path):
+            errors = mapped(self.path)
+            with errors:
                 connection.execute("BEGIN IMMEDIATE")
             reach("write:begun")
             writer = Writer(connection, self.path)
             yield writer
             writer.finish()
             reach("write:commit")
-            with mapped(self.path):
+            with errors:
                 connection.execute("COMMIT")
             reach("write:committed")
 

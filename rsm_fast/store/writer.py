@@ -13,10 +13,15 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from rsm_fast.errors import ConflictError, InvalidInputError, NotFoundError
-from rsm_fast.store.failures import mapped
 from rsm_fast.store.notes import drop_notes
 from rsm_fast.store.points import reach
-from rsm_fast.store.reader import Reader, tombstones_from_row
+from rsm_fast.store.reader import (
+    NAMESPACE_COLUMNS,
+    Reader,
+    namespace_from_row,
+    purged,
+    tombstones_from_row,
+)
 from rsm_fast.store.records import (
     CHUNK_FIELDS,
     ChunkRecord,
@@ -38,6 +43,10 @@ from rsm_fast.store.tombstones import id_digest, join, slot_crc, slot_of, slots
 __all__ = ["Writer", "check_namespace_key"]
 
 _MAX_KEY: Final = 256
+_NAMESPACE_AND_TOMBSTONES: Final = (
+    f"SELECT {NAMESPACE_COLUMNS}, EXISTS (SELECT 1 FROM tombstones WHERE slot BETWEEN ?2 AND ?3) "
+    "FROM namespaces WHERE id = ?1"
+)
 _UPDATE_NAMESPACE: Final = (
     "UPDATE namespaces SET settings = ?4, generation = ?5, next_turn = ?6, next_chunk = ?7, "
     "next_auto = ?8, next_atom = ?9, log_floor = ?10, crc = ?11 WHERE id = ?1"
@@ -90,7 +99,7 @@ class Writer(Reader):
             key, secrets.token_bytes(16) if salt is None else salt, _dump(settings),
             0, 1, 1, 1, 0, 0,
         )  # fmt: skip
-        with mapped(self._path):
+        with self._mapped:
             try:
                 cursor = self._connection.execute(
                     "INSERT INTO namespaces (key, salt, settings, generation, next_turn, "
@@ -114,7 +123,7 @@ class Writer(Reader):
     def put_array(self, ns: int, name: str, array: npt.NDArray[Any] | None) -> None:
         """Keep a small array, such as a calibration mean, under a name; None removes it."""
         self._touch(ns)
-        with mapped(self._path):
+        with self._mapped:
             self._connection.execute(
                 "DELETE FROM arrays WHERE namespace = ? AND name = ?", (ns, name)
             )
@@ -150,7 +159,7 @@ class Writer(Reader):
         by_slot: dict[int, set[bytes]] = {}
         for digest in digests:
             by_slot.setdefault(slot_of(ns, digest), set()).add(digest)
-        with mapped(self._path):
+        with self._mapped:
             for slot, added in by_slot.items():
                 row = self._one("SELECT slot, digests, crc FROM tombstones WHERE slot = ?", (slot,))
                 rests = join(added.union(tombstones_from_row(row) if row else ()))
@@ -164,7 +173,7 @@ class Writer(Reader):
         """Remove a namespace with all that it holds, tombstones and settings included."""
         self._touch(ns)
         low, high = first_pk(ns), last_pk(ns)
-        with mapped(self._path):
+        with self._mapped:
             execute = self._connection.execute
             execute("DELETE FROM chunk_turns WHERE turn BETWEEN ? AND ?", (low, high))
             for table in ("features", "staged_vectors"):
@@ -199,7 +208,7 @@ class Writer(Reader):
         start = first_pk(ns) + row.next_turn
         pks = list(range(start, start + len(turns)))
         row.next_turn += len(turns)
-        with mapped(self._path):
+        with self._mapped:
             rows = []
             for pk, turn in zip(pks, turns, strict=True):
                 fields = (pk, *turn[1:])
@@ -219,7 +228,7 @@ class Writer(Reader):
         self._touch(ns)
         drop_notes(self, ns, [turn.pk], text=turn.text)
         fields = tuple(turn)
-        with mapped(self._path):
+        with self._mapped:
             cursor = self._connection.execute(_UPDATE_TURN, (*fields, turn_crc(fields), ns))
         if cursor.rowcount != 1:
             raise NotFoundError(f"turn {turn.id!r}: no such turn in namespace {ns}")
@@ -245,7 +254,7 @@ class Writer(Reader):
         salt = self.salt(ns)
         digests = []
         for pk in pks:
-            with mapped(self._path):
+            with self._mapped:
                 for row in self._connection.execute(
                     "SELECT pk FROM turns WHERE superseded_by = ?", (pk,)
                 ).fetchall():
@@ -269,7 +278,7 @@ class Writer(Reader):
         pks = list(range(start, start + len(chunks)))
         row.next_chunk += len(chunks)
         rows, links, features = [], [], []
-        with mapped(self._path):
+        with self._mapped:
             for pk, chunk in zip(pks, chunks, strict=True):
                 fields = _chunk_fields(pk, chunk)
                 rows.append((*fields, chunk_crc(fields)))
@@ -286,7 +295,7 @@ class Writer(Reader):
         """Write a chunk anew, found by its pk: spans, texts' derivatives, vector and atom."""
         self._touch(ns)
         fields = _chunk_fields(chunk.pk, chunk)
-        with mapped(self._path):
+        with self._mapped:
             execute = self._connection.execute
             old = execute("SELECT spans FROM chunks WHERE pk = ?", (chunk.pk,)).fetchone()
             if old is None or not first_pk(ns) < chunk.pk <= last_pk(ns):
@@ -311,7 +320,7 @@ class Writer(Reader):
             rows.append((fields[-1], chunk_crc(fields), row[0]))
         if len(rows) < len(wanted):
             raise NotFoundError(f"set_atoms: {len(wanted) - len(rows)} chunks do not exist")
-        with mapped(self._path):
+        with self._mapped:
             self._connection.executemany("UPDATE chunks SET atom = ?, crc = ? WHERE pk = ?", rows)
         self._log(ns, wanted)
 
@@ -322,7 +331,7 @@ class Writer(Reader):
         chunks = [chunk._replace(vector=wanted[chunk.pk]) for chunk in self.chunks(ns, [*wanted])]
         if len(chunks) < len(wanted):
             raise NotFoundError(f"set_vectors: {len(wanted) - len(chunks)} chunks do not exist")
-        with mapped(self._path):
+        with self._mapped:
             self._connection.executemany(
                 _PUT_FEATURES, [_features(chunk.pk, chunk) for chunk in chunks]
             )
@@ -333,7 +342,7 @@ class Writer(Reader):
 
         So a namespace can be embedded anew step by step, and stays usable meanwhile.
         """
-        with mapped(self._path):
+        with self._mapped:
             try:
                 self._connection.executemany(
                     "INSERT OR REPLACE INTO staged_vectors VALUES (?,?,?)",
@@ -364,7 +373,7 @@ class Writer(Reader):
             for pk, _, _, data, crc in rows:
                 if features_crc(pk, b"", 0, data) != crc:
                     raise damaged("staged vector of chunk", pk)
-            with mapped(self._path):
+            with self._mapped:
                 self._connection.executemany(
                     _PUT_FEATURES,
                     [(*row[:4], features_crc(row[0], *row[1:4])) for row in rows],
@@ -375,7 +384,7 @@ class Writer(Reader):
 
     def drop_staged(self, ns: int) -> None:
         """Throw away the vectors that were put aside."""
-        with mapped(self._path):
+        with self._mapped:
             self._connection.execute(
                 "DELETE FROM staged_vectors WHERE chunk BETWEEN ? AND ?",
                 (first_pk(ns), last_pk(ns)),
@@ -383,7 +392,7 @@ class Writer(Reader):
 
     def name_snapshot(self, ns: int, generation: int, token: bytes) -> None:
         """Say which sidecar snapshot belongs to the namespace. Not a change of its content."""
-        with mapped(self._path):
+        with self._mapped:
             self._connection.execute(
                 "INSERT OR REPLACE INTO snapshots VALUES (?,?,?,?)",
                 (ns, generation, token, text_crc(ns, generation, token)),
@@ -393,7 +402,7 @@ class Writer(Reader):
         """Remove chunks; their turns stay."""
         self._touch(ns)
         pks = list(pks)
-        with mapped(self._path):
+        with self._mapped:
             execute = self._connection.execute
             for pk in pks:
                 row = execute("SELECT spans FROM chunks WHERE pk = ?", (pk,)).fetchone()
@@ -423,7 +432,7 @@ class Writer(Reader):
 
     def finish(self) -> None:
         """Write back the counters. `Store.write` calls it just before it commits."""
-        with mapped(self._path):
+        with self._mapped:
             for ns in self._touched:
                 fields = self._rows[ns].fields()
                 self._connection.execute(_UPDATE_NAMESPACE, (*fields, text_crc(*fields)))
@@ -432,7 +441,7 @@ class Writer(Reader):
         """Forget which chunks changed; who is behind will have to read everything anew."""
         for record in self.namespaces():
             self._touch(record.id).log_floor = record.generation
-        with mapped(self._path):
+        with self._mapped:
             self._connection.execute("DELETE FROM changes")
 
     def _touch(self, ns: int) -> NamespaceRow:
@@ -447,7 +456,11 @@ class Writer(Reader):
         """The row, read once: nobody else can change it while this transaction is open."""
         row = self._rows.get(ns)
         if row is None:
-            row = self._rows[ns] = super()._namespace(ns)
+            found = self._one(_NAMESPACE_AND_TOMBSTONES, (ns, *slots(ns)))
+            if found is None:
+                raise purged(ns)
+            row = self._rows[ns] = namespace_from_row(found[:-1])
+            self._tombstones_seen.setdefault(ns, bool(found[-1]))
         return row
 
     def _has_tombstones(self, ns: int) -> bool:
@@ -459,7 +472,7 @@ class Writer(Reader):
     def _log(self, ns: int, pks: Iterable[int]) -> None:
         """Note chunks that changed or went; new ones are found by their pk."""
         generation = self._touch(ns).generation
-        with mapped(self._path):
+        with self._mapped:
             self._connection.executemany(
                 "INSERT OR IGNORE INTO changes VALUES (?,?,?)", [(ns, generation, pk) for pk in pks]
             )
