@@ -19,12 +19,10 @@ __all__ = [
 
 
 @kernel(
-    "int64(int32[::1], uint8[::1], int64, int32[::1], int32[::1], int32[::1], int32[::1],"
-    " uint8[::1], int64)"
+    "int64(int32[::1], int64, int32[::1], int32[::1], int32[::1], int32[::1], uint8[::1], int64)"
 )
 def insert_postings_(
     terms: I32,
-    counts: U8,
     row: int,
     start: I32,
     length: I32,
@@ -33,7 +31,7 @@ def insert_postings_(
     pool_counts: U8,
     top: int,
 ) -> int:
-    """Add one chunk to the postings of its terms.
+    """Add one chunk to the postings of its terms, given as often as they occur.
 
     A full term moves to the end of the pool with half as much room again.
 
@@ -48,9 +46,16 @@ def insert_postings_(
             need += capacity[term] + capacity[term] // 2 + 1
     if top + need > pool_rows.size:
         return -1
-    for i in range(terms.size):
-        term = terms[i]
+    for term in terms:
         size = length[term]
+        place = start[term] + size
+        while place > start[term] and pool_rows[place - 1] > row:
+            place -= 1
+        if place > start[term] and pool_rows[place - 1] == row:
+            if pool_counts[place - 1] < 255:
+                pool_counts[place - 1] += np.uint8(1)
+            continue
+        later = start[term] + size - place  # rows that stand behind this one
         if size == capacity[term]:
             old = start[term]
             for j in range(size):
@@ -59,14 +64,13 @@ def insert_postings_(
             start[term] = top
             capacity[term] += capacity[term] // 2 + 1
             top += capacity[term]
-        first = start[term]
-        place = first + size
-        while place > first and pool_rows[place - 1] > row:
+        place = start[term] + size
+        for _ in range(later):
             pool_rows[place] = pool_rows[place - 1]
             pool_counts[place] = pool_counts[place - 1]
             place -= 1
         pool_rows[place] = row
-        pool_counts[place] = counts[i]
+        pool_counts[place] = 1
         length[term] = size + 1
     return top
 

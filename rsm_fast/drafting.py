@@ -223,7 +223,9 @@ class Draft:
             turn_ids[part.index] if part.index >= 0 else (part.turn.pk, part.turn.id)
             for part in self.parts
         ]
-        spans = [(key[0], part.start, part.stop) for key, part in zip(keys, self.parts, strict=True)]
+        spans = [
+            (key[0], part.start, part.stop) for key, part in zip(keys, self.parts, strict=True)
+        ]
         vector = self.vector
         return ChunkRecord(
             self.pk,

@@ -320,19 +320,11 @@ class LexicalIndex:
         return spans, norm
 
     def _insert(self, row: int, terms: Sequence[str]) -> None:
-        counts = Counter(terms)
-        numbers = self._numbers
-        ids = np.fromiter(map(numbers.__getitem__, counts), np.int32, len(counts))
+        ids = np.fromiter(map(self._numbers.__getitem__, terms), np.int32, len(terms))
         self._make_room_for_terms()
-        if len(terms) <= _LARGEST_COUNT:
-            occurrences = np.frombuffer(bytearray(counts.values()), np.uint8)
-        else:
-            occurrences = np.fromiter(counts.values(), np.int64, len(counts))
-            occurrences = np.minimum(occurrences, _LARGEST_COUNT).astype(np.uint8)
         while True:
             top = kernels.bm25.insert_postings_(
                 ids,
-                occurrences,
                 row,
                 self._start,
                 self._length,

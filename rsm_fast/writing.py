@@ -179,7 +179,8 @@ class WritePath:
             plan = _AddPlan(drafter.drafts(batch, {}), batch, set(), batch)
             self._embed(plan.drafts)
             with self._core.transaction() as transaction:
-                if transaction.state.settings == drafter.settings:
+                settings = transaction.state.settings
+                if settings is drafter.settings or settings == drafter.settings:
                     return self._commit(plan, transaction)
         return self.planned(
             lambda reader, state: self._plan(reader, state, batch),

@@ -66,6 +66,34 @@ def test_wordpiece_equals_the_tokenizer(
         assert len(ids) <= counter(text) <= len(ids) + len(clean.encode())
 
 
+ascii_words = st.lists(
+    st.sampled_from(["[CLS]", "[cls]", "[UNK]", "[", "]", "Qx7y", "12345", "'s", "...", "zzzqqq"])
+    | st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=12),
+    max_size=5,
+).map("".join)
+
+
+@settings(max_examples=600, deadline=None)
+@given(word=ascii_words)
+def test_wordpiece_of_ascii_words_equals_the_tokenizer(
+    counter: WordPieceCounter, reference: PlainTokenizerCounter, word: str
+) -> None:
+    assert counter.ids(word) == reference._tokenizer.encode(word, add_special_tokens=False).ids
+
+
+def test_wordpiece_that_keeps_capitals_equals_its_tokenizer() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = ("[UNK]", "[CLS]", "Ab", "ab", "##c", "C", "-", "[", "]", "CLS")
+    vocabulary = {word: number for number, word in enumerate(words)}
+    cased = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    cased.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
+    cased.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    cased.add_special_tokens(["[CLS]"])
+    counter = WordPieceCounter(lambda: cased, name="cased")
+    for word in ("Ab", "ab", "Abc", "ABC", "Ab-abc", "[CLS]", "C[CLS]-Ab", "[C]", "C" * 120):
+        assert counter.ids(word) == cased.encode(word, add_special_tokens=False).ids
+
+
 def test_what_wordpiece_does_not_know_counts_by_its_bytes(counter: WordPieceCounter) -> None:
     blob = "QUJD" * 1_000
     assert counter.ids(blob) == counter.ids("\U0001f99c")  # both are one [UNK]
