@@ -206,3 +206,29 @@ def test_only_an_empty_index_is_loaded():
     index.append(0, ["a"])
     with pytest.raises(ValueError, match="empty"):
         index.load([b"a"])
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 80])
+def test_postings_that_wait_are_there_when_asked_for(count):
+    def filled():
+        index = LexicalIndex()
+        for row in range(count):
+            index.append(row, ["word", f"own{row}", "word"])
+        return index
+
+    assert filled().rows("word").tolist() == list(range(count))
+    assert filled().document_frequency("word") == count
+    index = filled()
+    index.remove(count - 1)
+    assert index.rows("word").tolist() == list(range(count - 1))
+    none, alive = np.full(count, -1, np.int32), np.ones(count, np.uint8)
+    assert filled().scores(["word"], prev=none, next=none, alive=alive).all()
+    assert filled().arrays()["length"].sum() == 2 * count
+
+
+def test_a_count_stops_at_255():
+    index = LexicalIndex()
+    index.append(0, ["a", "b"] * 300)
+    index.append(1, ["a"])
+    assert index.arrays()["pool_counts"].max() == 255
+    assert index.rows("a").tolist() == [0, 1]
