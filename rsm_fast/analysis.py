@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -99,13 +99,15 @@ _STOP_WORDS = frozenset(
 )
 
 
-def analyse(text: str) -> list[str]:
+def analyse(text: str, words: Sequence[str] | None = None) -> list[str]:
     """Index terms of a text, in order, repeated as often as they occur.
 
     Parameters
     ----------
     text : str
         Any text; lone surrogates and control characters are skipped.
+    words : sequence of str, optional
+        The text cut at white space, if the caller has it already.
 
     Returns
     -------
@@ -115,14 +117,12 @@ def analyse(text: str) -> list[str]:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
         text = text.replace("’", "'")
-    folded = text.casefold()
+        words = [text] if any(map(text.__contains__, _ODD_SPACES)) else None
     # No token crosses white space, so terms are looked up word by word.
-    whole = not text.isascii() and any(space in folded for space in _ODD_SPACES)
-    words = [folded] if whole else folded.split()
-    terms = list(chain.from_iterable(map(_terms_of.__getitem__, words)))
+    terms = list(chain.from_iterable(map(_terms_of.__getitem__, words or text.split())))
     if terms:
         return terms
-    tokens = _TOKEN.findall(folded)
+    tokens = _TOKEN.findall(text.casefold())
     unfiltered = [_stem(token)[:_LONGEST_WORD] for token in tokens]
     return unfiltered or [
         piece[:_LONGEST_WORD].encode("utf-8", "replace").decode() for piece in text.split()
@@ -132,13 +132,19 @@ def analyse(text: str) -> list[str]:
 _DAY = 86_400_000_000  # microseconds
 
 
-def chunk_terms(text: str, instant: Instant | None, roles: Iterable[str] = ()) -> list[str]:
+def chunk_terms(
+    text: str,
+    instant: Instant | None,
+    roles: Iterable[str] = (),
+    words: Sequence[str] | None = None,
+) -> list[str]:
     """Index terms of a chunk: those of its text, of who speaks in it, and of its day.
 
     None stands for a time that nobody gave: the day on which a text happened to be stored is
-    no word of it, and would only hide the texts that name that month or weekday.
+    no word of it, and would only hide the texts that name that month or weekday. For ``words``
+    see `analyse`.
     """
-    terms = analyse(text)
+    terms = analyse(text, words)
     for role in dict.fromkeys(roles):
         terms += speaker_terms(role)
     if instant is not None:
@@ -204,8 +210,8 @@ _WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 
 
 def _terms_of_word(word: str) -> tuple[str, ...]:
-    """Terms of a casefolded word, remembered if it is short."""
-    terms = tuple(chain.from_iterable(map(_terms_of_token, _TOKEN.findall(word))))
+    """Terms of a word, remembered if it is short."""
+    terms = tuple(chain.from_iterable(map(_terms_of_token, _TOKEN.findall(word.casefold()))))
     if len(word) <= _LONGEST_WORD:
         _terms_of.put(word, terms)
     return terms

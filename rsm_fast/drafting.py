@@ -19,6 +19,7 @@ from rsm_fast.chunking import chunk_text, embedded_text, split_text, text_hash
 from rsm_fast.errors import InvalidInputError
 from rsm_fast.instants import Instant, parse_duration, parse_instant
 from rsm_fast.store import ChunkRecord, PiecePart, PieceRecord, TurnRecord, why_not_findable
+from rsm_fast.tokens import WordPieceCounter
 from rsm_fast.types import TurnLike, as_turn
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ class Part:
     """A turn, or a slice of one, inside a chunk.
 
     ``turn.pk`` is 0 for a turn that is not stored yet; ``index`` then is its place among the new
-    turns. ``lines`` are the tokens of each of its lines, empty before they are counted.
+    turns. ``lines`` are the tokens of each of its lines, empty before they are counted; then
+    ``words`` is its text cut at white space, if the counter did that.
     """
 
     turn: TurnRecord
@@ -173,6 +175,7 @@ class Part:
     stop: int
     index: int = -1
     lines: list[int] = field(default_factory=list)
+    words: list[str] | None = None
 
     @property
     def text(self) -> str:
@@ -404,8 +407,14 @@ class Drafter:
         new = [part for part in parts if not part.lines]
         if not new:
             return
+        counter = self._counter
         split = [part.text.split("\n") for part in new]
-        counts = iter(self._counter.count_lines(list(chain.from_iterable(split))))
+        if len(new) == 1 and isinstance(counter, WordPieceCounter):
+            words = counter.split(split[0])
+            new[0].lines = counter.count_words(words)
+            new[0].words = list(chain.from_iterable(words))
+            return  # those of many parts would fill the caches before they are wanted again
+        counts = iter(counter.count_lines(list(chain.from_iterable(split))))
         for part, lines in zip(new, split, strict=True):
             part.lines = list(islice(counts, len(lines)))
 
@@ -416,7 +425,8 @@ class Drafter:
         draft.text_hash = text_hash(draft.text)
         draft.to_embed = embedded_text(spoken)
         instant = Instant(first.micros, first.offset_minutes) if first.time_given else None
-        draft.terms = chunk_terms(draft.to_embed, instant, [role for role, _ in spoken])
+        words = draft.parts[0].words if draft.to_embed is spoken[0][1] else None
+        draft.terms = chunk_terms(draft.to_embed, instant, [role for role, _ in spoken], words)
         draft.step = _step(draft.parts)
         draft.truncated = (
             self._window is not None

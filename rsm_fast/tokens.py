@@ -213,14 +213,21 @@ class WordPieceCounter:
 
     def count_lines(self, lines: Sequence[str]) -> list[int]:
         """Tokens of each line."""
+        return self.count_words(self.split(lines))
+
+    def split(self, lines: Sequence[str]) -> list[list[str]]:
+        """Words of each line, cut at white space only."""
         if _has_control_space("".join(lines)):
-            return [self(line) for line in lines]
-        split = [line.split() for line in lines]
+            return [_words(line) for line in lines]
+        return [line.split() for line in lines]
+
+    def count_words(self, lines: Sequence[Sequence[str]]) -> list[int]:
+        """Tokens of lines that `split` gave."""
         size_of = self._size_of.__getitem__
         if len(lines) >= _MANY_LINES:  # their new words are tokenised in one go
-            new = self._ids_of.lacking(chain.from_iterable(split))
+            new = self._ids_of.lacking(chain.from_iterable(lines))
             self._tokenised([word for word in new if len(word) <= _LONGEST_CACHED_WORD])
-        return [sum(map(size_of, words)) for words in split]
+        return [sum(map(size_of, words)) for words in lines]
 
     def ids(self, text: str) -> list[int]:
         """Ids of the tokens of ``text``, in order."""

@@ -120,3 +120,9 @@ def test_the_cache_of_words_is_bounded(monkeypatch):
 def test_a_step_is_found_whatever_its_letters_look_like():
     assert analysis.step_label("ſTEP 12: open the door") == 12
     assert analysis.step_label("a stepladder") == -1
+
+
+@given(st.text() | st.text(st.sampled_from("The \t\nthe\x0b\x1cA-b's 12:3.5,'")))
+def test_words_that_are_cut_already_give_the_same_terms(text):
+    assert analyse(text, text.split()) == analyse(text)
+    assert chunk_terms(text, None, ["Bob"], text.split()) == chunk_terms(text, None, ["Bob"])

@@ -40,3 +40,11 @@ def test_many_words_at_once_are_kept_as_far_as_there_is_room() -> None:
     known, _ = lengths(10)
     known.keep({str(number): number for number in range(100)})
     assert known.size <= 10 and known["3"] == 3
+
+
+def test_one_word_at_a_time_is_kept_within_bounds() -> None:
+    known, asked = lengths(10)
+    for number in range(100):
+        known.put(str(number), number)
+        assert known.size <= 10
+    assert known["99"] == 99 and known["95"] == 95 and not asked

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rsm_fast import tokens
+from rsm_fast.analysis import analyse
 from rsm_fast.errors import InvalidInputError, ModelFileError
 from rsm_fast.modelfiles import PACKAGED_TOKENIZER, packaged_file
 from rsm_fast.recent import Recent
@@ -102,6 +103,17 @@ def test_what_wordpiece_does_not_know_counts_by_its_bytes(counter: WordPieceCoun
     assert counter("\0" * 300) == 100 and counter.ids("\0" * 300) == []
     assert counter(f"see {blob}, please") == counter("see , please") + counter(blob)
     assert counter.count_lines([blob, "a"] * 200) == [counter(blob), 1] * 200
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts=st.lists(any_texts | st.just("a\x0bB c"), max_size=6))
+def test_wordpiece_of_words_is_that_of_their_lines(
+    counter: WordPieceCounter, texts: list[str]
+) -> None:
+    words = counter.split(texts)
+    assert counter.count_words(words) == counter.count_lines(texts) == list(map(counter, texts))
+    for text, own in zip(texts, words, strict=True):
+        assert analyse(text, own) == analyse(text)
 
 
 @settings(max_examples=300, deadline=None)

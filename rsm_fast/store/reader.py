@@ -597,6 +597,7 @@ def _fill_vectors(
 
 
 def purged(ns: int) -> NotFoundError:
+    """The error for a namespace that is gone."""
     return NotFoundError(f"namespace {ns}: it was purged; open it by its key to start anew")
 
 

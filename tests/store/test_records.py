@@ -12,7 +12,7 @@ from rsm_fast.errors import (
     StoreClosedError,
     StoreError,
 )
-from rsm_fast.store import STEP_NONE, Store, check_namespace_key
+from rsm_fast.store import STEP_NONE, Store, TurnRecord, check_namespace_key
 
 
 def test_turn_comes_back_as_it_was(store, namespace, new_turn):
@@ -453,3 +453,8 @@ def test_read_inside_write(store, namespace, new_turn, add_turns):
 def test_bad_options(options):
     with pytest.raises(InvalidInputError, match=next(iter(options))):
         Store.open(None, **options)
+
+
+def test_a_turn_is_named_without_another_change():
+    turn = TurnRecord(3, "", "user", "x", 5, 60, True, "s", "{}", 7, 2)
+    assert turn.named("a") == turn._replace(id="a")
