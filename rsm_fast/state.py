@@ -131,6 +131,8 @@ class NamespaceState:
         The store's generation that this state stands at, -1 before it was loaded.
     newest_pk : int
         Highest chunk key seen.
+    free_ids : int
+        No turn has an automatic id from the namespace's next one to below this number.
     arena, clusterer, lexical
         The parts. ``clusterer`` is None while tau is not known.
     """
@@ -140,6 +142,7 @@ class NamespaceState:
         self.settings = NamespaceSettings.from_dict(record.settings)
         self.generation = -1
         self.newest_pk = 0
+        self.free_ids = 0
         self.arena = Arena(self.settings.dim, dtype=self.settings.dtype, on_disk=vectors_on_disk)
         self.clusterer: Clusterer | None = None
         self.lexical = LexicalIndex()
@@ -230,6 +233,7 @@ class NamespaceState:
         """Apply what was committed since this state's generation."""
         if record.generation == self.generation:
             return
+        self.free_ids = 0
         settings = NamespaceSettings.from_dict(record.settings)
         if self.generation < 0 or settings != self.settings:
             self._load(reader, record, settings)

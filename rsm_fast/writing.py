@@ -38,6 +38,7 @@ GIANT_ATOM_SHARE = 0.5
 """An atom with more than this share of the chunks is reported."""
 
 _AUTOMATIC_ID = "{:08d}"
+_IDS_AHEAD = 256  # automatic ids that are looked at beyond those that are wanted
 _REPLANS = 8  # times that a plan may be overtaken by other writers before the lock is held for it
 
 _log = logging.getLogger(__name__)
@@ -238,6 +239,8 @@ class WritePath:
         automatic = len([turn for turn in plan.new if not turn.id])
         names = iter(self._automatic_ids(transaction, automatic))
         turns = [turn if turn.id else turn.named(next(names)) for turn in plan.new]
+        if automatic < len(turns):
+            state.free_ids = 0
         pks = writer.insert_turns(ns, turns)
         keys = [(pk, turn.id) for pk, turn in zip(pks, turns, strict=True)]
         self.place(transaction, plan.drafts, keys)
@@ -257,16 +260,20 @@ class WritePath:
 
     def _automatic_ids(self, transaction: Transaction, count: int) -> list[str]:
         """So many ids that no turn has or had, from the namespace's counter."""
-        writer, ns = transaction.writer, transaction.ns
+        writer, ns, state = transaction.writer, transaction.ns, transaction.state
         free: list[str] = []
         while len(free) < count:
             missing = count - len(free)
             start = writer.take_ids(ns, missing)
             names = [_AUTOMATIC_ID.format(number) for number in range(start, start + missing)]
             taken = writer.tombstoned(ns, names)
-            # as text, numbers of one length are ordered like numbers: mostly one look suffices
-            if len(names[0]) != len(names[-1]) or writer.any_id_between(ns, names[0], names[-1]):
-                taken.update(writer.turns_by_id(ns, names))
+            if start + missing > state.free_ids:
+                # as text, numbers of one length are ordered like numbers: one look suffices
+                last = _AUTOMATIC_ID.format(start + missing + _IDS_AHEAD - 1)
+                if len(names[0]) == len(last) and not writer.any_id_between(ns, names[0], last):
+                    state.free_ids = start + missing + _IDS_AHEAD
+                else:
+                    taken.update(writer.turns_by_id(ns, names))
             free += [name for name in names if name not in taken] if taken else names
         return free
 

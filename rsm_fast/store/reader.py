@@ -35,6 +35,7 @@ from rsm_fast.store.records import (
     damaged,
     first_pk,
     last_pk,
+    namespace_crc,
     plain_dtype,
     text_crc,
     turn_from_row,
@@ -550,7 +551,7 @@ class Reader:
 
 def namespace_from_row(row: tuple[Any, ...]) -> NamespaceRow:
     """A namespace from its stored fields and their CRC."""
-    if text_crc(*row[:-1]) != row[-1]:
+    if namespace_crc(row[:-1]) != row[-1]:
         raise damaged("namespace", row[0])
     return NamespaceRow(*row[:-1])
 

@@ -35,6 +35,7 @@ __all__ = [
     "features_crc",
     "first_pk",
     "last_pk",
+    "namespace_crc",
     "namespace_of",
     "pack_spans",
     "plain_dtype",
@@ -270,6 +271,15 @@ def unpack_spans(data: bytes) -> tuple[Span, ...]:
 def text_crc(*fields: object) -> int:
     """CRC32 over fields written one after another."""
     return zlib.crc32("\0".join(map(str, fields)).encode())
+
+
+def namespace_crc(row: tuple[Any, ...]) -> int:
+    """`text_crc` of the fields of a namespace, in the order of its table."""
+    ns, key, salt, settings, generation, turn, chunk, auto, atom, floor = row
+    return zlib.crc32(
+        f"{ns}\0{key}\0{salt}\0{settings}\0{generation}\0{turn}\0{chunk}\0{auto}\0{atom}\0"
+        f"{floor}".encode()
+    )
 
 
 def vector_crc(pk: int, data: bytes) -> int:

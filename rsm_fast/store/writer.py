@@ -33,6 +33,7 @@ from rsm_fast.store.records import (
     features_crc,
     first_pk,
     last_pk,
+    namespace_crc,
     pack_spans,
     text_crc,
     turn_crc,
@@ -111,7 +112,7 @@ class Writer(Reader):
                 raise ConflictError(f"namespace {key!r}: exists already") from None
             ns = int(cursor.lastrowid or 0)
             self._connection.execute(
-                "UPDATE namespaces SET crc = ? WHERE id = ?", (text_crc(ns, *fields), ns)
+                "UPDATE namespaces SET crc = ? WHERE id = ?", (namespace_crc((ns, *fields)), ns)
             )
         self._touch(ns)
         return self.namespace_by_id(ns)
@@ -435,7 +436,7 @@ class Writer(Reader):
         with self._mapped:
             for ns in self._touched:
                 fields = self._rows[ns].fields()
-                self._connection.execute(_UPDATE_NAMESPACE, (*fields, text_crc(*fields)))
+                self._connection.execute(_UPDATE_NAMESPACE, (*fields, namespace_crc(fields)))
 
     def drop_log(self) -> None:
         """Forget which chunks changed; who is behind will have to read everything anew."""

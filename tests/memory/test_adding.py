@@ -108,6 +108,14 @@ def test_automatic_ids_leave_taken_ones_alone(memory_of: Opener) -> None:
     assert memory.add("d") == "00000005"
 
 
+def test_ids_that_are_taken_after_they_were_looked_at_are_left_alone(memory_of: Opener) -> None:
+    memory = memory_of()
+    assert memory.add("a") == "00000001"
+    memory.add("mine", id="00000003")
+    assert [memory.add(text) for text in "bcd"] == ["00000002", "00000004", "00000005"]
+    assert memory.add_many([f"turn {i}" for i in range(300)])[-1] == "00000305"
+
+
 def test_chunks_hold_several_turns_of_one_session(memory_of: Opener) -> None:
     memory = memory_of(chunk_turns=3)
     turns = [

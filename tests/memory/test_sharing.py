@@ -29,6 +29,15 @@ def test_a_second_memory_on_the_file_sees_each_commit(tmp_path: Path) -> None:
             assert fingerprint(three) == fingerprint(one)
 
 
+def test_ids_that_another_memory_took_meanwhile_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "agent.rsm"
+    with Memory.open(path, embedder="hashing") as one, Memory.open(path) as two:
+        assert one.add("a") == "00000001"
+        two.add("mine", id="00000002")
+        assert one.add("b") == "00000003"
+        assert two.add("c") == "00000004"
+
+
 def test_f29_namespaces_do_not_touch(tmp_path: Path) -> None:
     path = tmp_path / "agent.rsm"
     with (

@@ -13,6 +13,7 @@ from rsm_fast.errors import (
     StoreError,
 )
 from rsm_fast.store import STEP_NONE, Store, TurnRecord, check_namespace_key
+from rsm_fast.store.records import namespace_crc, text_crc
 
 
 def test_turn_comes_back_as_it_was(store, namespace, new_turn):
@@ -453,6 +454,11 @@ def test_read_inside_write(store, namespace, new_turn, add_turns):
 def test_bad_options(options):
     with pytest.raises(InvalidInputError, match=next(iter(options))):
         Store.open(None, **options)
+
+
+def test_the_checksum_of_a_namespace_is_that_of_its_fields_as_text():
+    row = (1, "käse", b"salt\0", '{"a": null}', 2, 3, 4, 5, 6, 7)
+    assert namespace_crc(row) == text_crc(*row)
 
 
 def test_a_turn_is_named_without_another_change():
