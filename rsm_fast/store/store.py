@@ -20,7 +20,7 @@ from rsm_fast.store.failures import mapped
 from rsm_fast.store.lines import export_lines
 from rsm_fast.store.points import reach
 from rsm_fast.store.reader import Reader
-from rsm_fast.store.records import NamespaceRecord
+from rsm_fast.store.records import NamespaceRecord, NamespaceRow
 from rsm_fast.store.salvage import Salvage
 from rsm_fast.store.snapshots import (
     Snapshot,
@@ -44,6 +44,7 @@ class Store(Closing):
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._kept: dict[int, tuple[NamespaceRow, int]] = {}  # `Writer.written` of the last one
 
     @classmethod
     def open(
@@ -123,12 +124,14 @@ class Store(Closing):
             with errors:
                 connection.execute("BEGIN IMMEDIATE")
             reach("write:begun")
-            writer = Writer(connection, self.path)
+            kept, self._kept = self._kept, {}
+            writer = Writer(connection, self.path, kept)
             yield writer
             writer.finish()
             reach("write:commit")
             with errors:
                 connection.execute("COMMIT")
+            self._kept = writer.written
             reach("write:committed")
 
     def file_bytes(self) -> int:

@@ -15,13 +15,7 @@ import numpy.typing as npt
 from rsm_fast.errors import ConflictError, InvalidInputError, NotFoundError
 from rsm_fast.store.notes import drop_notes
 from rsm_fast.store.points import reach
-from rsm_fast.store.reader import (
-    NAMESPACE_COLUMNS,
-    Reader,
-    namespace_from_row,
-    purged,
-    tombstones_from_row,
-)
+from rsm_fast.store.reader import Reader, purged, tombstones_from_row
 from rsm_fast.store.records import (
     CHUNK_FIELDS,
     ChunkRecord,
@@ -44,8 +38,8 @@ from rsm_fast.store.tombstones import id_digest, join, slot_crc, slot_of, slots
 __all__ = ["Writer", "check_namespace_key"]
 
 _MAX_KEY: Final = 256
-_NAMESPACE_AND_TOMBSTONES: Final = (
-    f"SELECT {NAMESPACE_COLUMNS}, EXISTS (SELECT 1 FROM tombstones WHERE slot BETWEEN ?2 AND ?3) "
+_EDITION: Final = (
+    "SELECT generation, crc, EXISTS (SELECT 1 FROM tombstones WHERE slot BETWEEN ?2 AND ?3) "
     "FROM namespaces WHERE id = ?1"
 )
 _UPDATE_NAMESPACE: Final = (
@@ -78,10 +72,27 @@ class Writer(Reader):
     """A `Reader` that may change things. Made by `Store.write`.
 
     Each namespace that was changed gets its next generation, once, at the end.
+
+    Parameters
+    ----------
+    kept : dict, optional
+        ``written`` of the writer before, to be read again only where another process wrote since.
+
+    Attributes
+    ----------
+    written : dict
+        After `finish`, the rows of the namespaces that were changed, and their checksums.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path | None,
+        kept: dict[int, tuple[NamespaceRow, int]] | None = None,
+    ) -> None:
         super().__init__(connection, path)
+        self.written: dict[int, tuple[NamespaceRow, int]] = {}
+        self._kept = {} if kept is None else kept
         self._rows: dict[int, NamespaceRow] = {}  # as they are, or will be where touched
         self._touched: set[int] = set()
         self._tombstones_seen: dict[int, bool] = {}
@@ -435,8 +446,11 @@ class Writer(Reader):
         """Write back the counters. `Store.write` calls it just before it commits."""
         with self._mapped:
             for ns in self._touched:
-                fields = self._rows[ns].fields()
-                self._connection.execute(_UPDATE_NAMESPACE, (*fields, namespace_crc(fields)))
+                row = self._rows[ns]
+                fields = row.fields()
+                crc = namespace_crc(fields)
+                self._connection.execute(_UPDATE_NAMESPACE, (*fields, crc))
+                self.written[ns] = row, crc
 
     def drop_log(self) -> None:
         """Forget which chunks changed; who is behind will have to read everything anew."""
@@ -457,11 +471,15 @@ class Writer(Reader):
         """The row, read once: nobody else can change it while this transaction is open."""
         row = self._rows.get(ns)
         if row is None:
-            found = self._one(_NAMESPACE_AND_TOMBSTONES, (ns, *slots(ns)))
+            found = self._one(_EDITION, (ns, *slots(ns)))
             if found is None:
                 raise purged(ns)
-            row = self._rows[ns] = namespace_from_row(found[:-1])
-            self._tombstones_seen.setdefault(ns, bool(found[-1]))
+            generation, crc, tombstones = found
+            row, crc_then = self._kept.pop(ns, (None, 0))
+            if row is None or row.generation != generation or crc_then != crc:
+                row = super()._namespace(ns)
+            self._rows[ns] = row
+            self._tombstones_seen.setdefault(ns, bool(tombstones))
         return row
 
     def _has_tombstones(self, ns: int) -> bool:
