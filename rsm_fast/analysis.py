@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -99,14 +99,14 @@ _STOP_WORDS = frozenset(
 )
 
 
-def analyse(text: str, words: Sequence[str] | None = None) -> list[str]:
+def analyse(text: str, words: Iterable[str] | None = None) -> list[str]:
     """Index terms of a text, in order, repeated as often as they occur.
 
     Parameters
     ----------
     text : str
         Any text; lone surrogates and control characters are skipped.
-    words : sequence of str, optional
+    words : iterable of str, optional
         The text cut at white space, if the caller has it already.
 
     Returns
@@ -119,7 +119,8 @@ def analyse(text: str, words: Sequence[str] | None = None) -> list[str]:
         text = text.replace("’", "'")
         words = [text] if any(map(text.__contains__, _ODD_SPACES)) else None
     # No token crosses white space, so terms are looked up word by word.
-    terms = list(chain.from_iterable(map(_terms_of.__getitem__, words or text.split())))
+    words = text.split() if words is None else words
+    terms = list(chain.from_iterable(map(_terms_of.__getitem__, words)))
     if terms:
         return terms
     tokens = _TOKEN.findall(text.casefold())
@@ -136,7 +137,7 @@ def chunk_terms(
     text: str,
     instant: Instant | None,
     roles: Iterable[str] = (),
-    words: Sequence[str] | None = None,
+    words: Iterable[str] | None = None,
 ) -> list[str]:
     """Index terms of a chunk: those of its text, of who speaks in it, and of its day.
 
@@ -268,6 +269,8 @@ def _undoubled(word: str) -> str:
 
 def _number(word: str) -> str:
     """One spelling for equal whole numbers."""
+    if word.isdecimal():  # as most are
+        return word.lstrip("0") or "0"
     if _THOUSANDS.fullmatch(word):
         word = word.replace(",", "")
     ordinal = _ORDINAL.fullmatch(word)

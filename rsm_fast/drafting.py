@@ -167,7 +167,7 @@ class Part:
 
     ``turn.pk`` is 0 for a turn that is not stored yet; ``index`` then is its place among the new
     turns. ``lines`` are the tokens of each of its lines, empty before they are counted; then
-    ``words`` is its text cut at white space, if the counter did that.
+    ``words`` is each line cut at white space, if the counter did that.
     """
 
     turn: TurnRecord
@@ -175,7 +175,7 @@ class Part:
     stop: int
     index: int = -1
     lines: list[int] = field(default_factory=list)
-    words: list[str] | None = None
+    words: list[list[str]] | None = None
 
     @property
     def text(self) -> str:
@@ -410,9 +410,8 @@ class Drafter:
         counter = self._counter
         split = [part.text.split("\n") for part in new]
         if len(new) == 1 and isinstance(counter, WordPieceCounter):
-            words = counter.split(split[0])
-            new[0].lines = counter.count_words(words)
-            new[0].words = list(chain.from_iterable(words))
+            new[0].words = counter.split(split[0])
+            new[0].lines = counter.count_words(new[0].words)
             return  # those of many parts would fill the caches before they are wanted again
         counts = iter(counter.count_lines(list(chain.from_iterable(split))))
         for part, lines in zip(new, split, strict=True):
@@ -425,7 +424,9 @@ class Drafter:
         draft.text_hash = text_hash(draft.text)
         draft.to_embed = embedded_text(spoken)
         instant = Instant(first.micros, first.offset_minutes) if first.time_given else None
-        words = draft.parts[0].words if draft.to_embed is spoken[0][1] else None
+        words = None
+        if draft.parts[0].words is not None and draft.to_embed is spoken[0][1]:
+            words = chain.from_iterable(draft.parts[0].words)
         draft.terms = chunk_terms(draft.to_embed, instant, [role for role, _ in spoken], words)
         draft.step = _step(draft.parts)
         draft.truncated = (
