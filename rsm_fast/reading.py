@@ -182,9 +182,8 @@ class ReadPath:
         embedded = time.perf_counter()
         with self._core.snapshot() as view:
             if query is not None and view.state is not None:
-                prices = view.state.texts.prices(frame)
-                preset = request.preset
-                if preset.ranking == "hybrid" and budget > frame.fixed and not explain:
+                if self._in_one_call(view.state, request.preset, explain) and budget > frame.fixed:
+                    prices, preset = view.state.texts.prices(frame), request.preset
                     ledger = Ledger(prices, preset.layout, budget=budget, fold=preset.fold)
                 ranked = self._rank(view, request, query, ledger=ledger)
             view.unlock()
@@ -248,6 +247,11 @@ class ReadPath:
             _hit(record, float(score))
             for record, score in zip(records, ranked.scores[order], strict=True)
         ]
+
+    def _in_one_call(self, state: NamespaceState, preset: Preset, explain: bool) -> bool:
+        """Whether a kernel may admit: it takes lengths for true, and gives no reasons."""
+        counted = state.settings.counter == self._core.counter.name
+        return preset.ranking == "hybrid" and counted and not explain
 
     def _frame(self, template: TemplateLike) -> Frame:
         """What is known of a template's frame, kept from pack to pack."""

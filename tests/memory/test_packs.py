@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +166,23 @@ def test_one_call_reads_as_its_steps_do(layout: Any, fold: bool) -> None:
                         steps = memories[1].pack(question, budget=budget, **options)
                     assert _outcome(whole) == _outcome(steps)
                     assert whole.tokens <= budget
+
+
+def test_lengths_by_another_counter_shut_nothing_out(tmp_path: Path) -> None:
+    path = tmp_path / "agent.rsm"
+    with Memory.open(path, embedder="hashing", count_tokens=_letters) as memory:
+        memory.add_many(sentences(30))
+    with Memory.open(path, embedder="hashing", count_tokens=_words) as memory:
+        pack = memory.pack("harbour", budget=100)  # a chunk has more letters than that
+        assert 4 <= len(pack.chunks) and pack.tokens <= 100
+
+
+def _letters(text: str) -> int:
+    return 10 * len(text)
+
+
+def _words(text: str) -> int:
+    return len(text.split())
 
 
 def _outcome(pack: Pack) -> tuple[Any, ...]:
