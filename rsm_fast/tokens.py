@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from string import punctuation
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from rsm_fast.errors import InvalidInputError, MissingDependencyError, ModelFileError
 from rsm_fast.modelfiles import PACKAGED_TOKENIZER, check_file, packaged_file
@@ -206,6 +206,7 @@ class WordPieceCounter:
         self._specials: frozenset[str] = frozenset()
         self._cut_alike = False
         self._lowercase = True
+        self._model: Any = None
 
     def __call__(self, text: str) -> int:
         """Tokens of ``text``."""
@@ -270,8 +271,11 @@ class WordPieceCounter:
             if self._specials.isdisjoint(pieces):
                 if self._lowercase:
                     pieces = [piece.lower() for piece in pieces]
-                tokenize = tokenizer.model.tokenize
-                return tuple([token.id for piece in pieces for token in tokenize(piece)])
+                ids: list[int] = []
+                for piece in pieces:
+                    known = self._ids_of.get(piece)
+                    ids += known or [token.id for token in self._model.tokenize(piece)]
+                return tuple(ids)
         clean = without_surrogates(text)
         return tuple(tokenizer.encode(clean, add_special_tokens=False).ids)
 
@@ -322,6 +326,7 @@ class WordPieceCounter:
         # no special token can hide in a piece that begins with something else
         self._cut_alike = all(special[0] in punctuation for special in specials)
         self._lowercase = tokenizer.normalizer.lowercase
+        self._model = tokenizer.model
         unknown = getattr(tokenizer.model, "unk_token", None)
         self._unknown = None if unknown is None else tokenizer.token_to_id(unknown)
         self._tokenizer = tokenizer

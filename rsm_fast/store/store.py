@@ -20,7 +20,7 @@ from rsm_fast.store.failures import mapped
 from rsm_fast.store.lines import export_lines
 from rsm_fast.store.points import reach
 from rsm_fast.store.reader import Reader
-from rsm_fast.store.records import NamespaceRecord, NamespaceRow
+from rsm_fast.store.records import NamespaceRecord
 from rsm_fast.store.salvage import Salvage
 from rsm_fast.store.snapshots import (
     Snapshot,
@@ -31,7 +31,7 @@ from rsm_fast.store.snapshots import (
     write_snapshot,
 )
 from rsm_fast.store.transfer import Section, restore
-from rsm_fast.store.writer import Writer
+from rsm_fast.store.writer import KeptRow, Writer
 
 __all__ = ["Store"]
 
@@ -44,7 +44,7 @@ class Store(Closing):
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._kept: dict[int, tuple[NamespaceRow, int]] = {}  # `Writer.written` of the last one
+        self._kept: dict[int, KeptRow] = {}  # `Writer.written` of the last one
 
     @classmethod
     def open(
@@ -161,6 +161,7 @@ class Store(Closing):
             reach("compact:begun")
             with mapped(self.path):
                 connection.execute("BEGIN IMMEDIATE")
+                self._kept = {}
                 writer = Writer(connection, self.path)
                 writer.drop_log()
                 writer.finish()
@@ -277,6 +278,7 @@ class Store(Closing):
         with self._connections.writing() as connection:
             with mapped(self.path):
                 connection.execute("BEGIN IMMEDIATE")
+                self._kept = {}
                 writer = Writer(connection, self.path)
                 left = put_right(
                     writer, connection, self.path, drop_damaged=drop_damaged, also=also

@@ -8,7 +8,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy.typing as npt
 
@@ -35,7 +35,7 @@ from rsm_fast.store.records import (
 )
 from rsm_fast.store.tombstones import id_digest, join, slot_crc, slot_of, slots
 
-__all__ = ["Writer", "check_namespace_key"]
+__all__ = ["KeptRow", "Writer", "check_namespace_key"]
 
 _MAX_KEY: Final = 256
 _EDITION: Final = (
@@ -68,6 +68,14 @@ _PUT_FEATURES: Final = (
 )
 
 
+class KeptRow(NamedTuple):
+    """A namespace's row as it was written, its checksum, and whether it has tombstones."""
+
+    row: NamespaceRow
+    crc: int
+    tombstones: bool
+
+
 class Writer(Reader):
     """A `Reader` that may change things. Made by `Store.write`.
 
@@ -76,23 +84,24 @@ class Writer(Reader):
     Parameters
     ----------
     kept : dict, optional
-        ``written`` of the writer before, to be read again only where another process wrote since.
+        ``written`` of the writer before, read again only where another process wrote since.
 
     Attributes
     ----------
     written : dict
-        After `finish`, the rows of the namespaces that were changed, and their checksums.
+        After `finish`, the rows of the namespaces that were changed.
     """
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         path: Path | None,
-        kept: dict[int, tuple[NamespaceRow, int]] | None = None,
+        kept: dict[int, KeptRow] | None = None,
     ) -> None:
         super().__init__(connection, path)
-        self.written: dict[int, tuple[NamespaceRow, int]] = {}
+        self.written: dict[int, KeptRow] = {}
         self._kept = {} if kept is None else kept
+        self._in_file = path is not None  # where other processes may write
         self._rows: dict[int, NamespaceRow] = {}  # as they are, or will be where touched
         self._touched: set[int] = set()
         self._tombstones_seen: dict[int, bool] = {}
@@ -450,7 +459,7 @@ class Writer(Reader):
                 fields = row.fields()
                 crc = namespace_crc(fields)
                 self._connection.execute(_UPDATE_NAMESPACE, (*fields, crc))
-                self.written[ns] = row, crc
+                self.written[ns] = KeptRow(row, crc, self._has_tombstones(ns))
 
     def drop_log(self) -> None:
         """Forget which chunks changed; who is behind will have to read everything anew."""
@@ -471,15 +480,16 @@ class Writer(Reader):
         """The row, read once: nobody else can change it while this transaction is open."""
         row = self._rows.get(ns)
         if row is None:
-            found = self._one(_EDITION, (ns, *slots(ns)))
-            if found is None:
-                raise purged(ns)
-            generation, crc, tombstones = found
-            row, crc_then = self._kept.pop(ns, (None, 0))
-            if row is None or row.generation != generation or crc_then != crc:
-                row = super()._namespace(ns)
-            self._rows[ns] = row
-            self._tombstones_seen.setdefault(ns, bool(tombstones))
+            kept = self._kept.pop(ns, None)
+            if kept is None or self._in_file:
+                found = self._one(_EDITION, (ns, *slots(ns)))
+                if found is None:
+                    raise purged(ns)
+                generation, crc, tombstones = found
+                if kept is None or (kept.row.generation, kept.crc) != (generation, crc):
+                    kept = KeptRow(super()._namespace(ns), crc, bool(tombstones))
+            row = self._rows[ns] = kept.row
+            self._tombstones_seen.setdefault(ns, kept.tombstones)
         return row
 
     def _has_tombstones(self, ns: int) -> bool:

@@ -464,3 +464,41 @@ def test_the_checksum_of_a_namespace_is_that_of_its_fields_as_text():
 def test_a_turn_is_named_without_another_change():
     turn = TurnRecord(3, "", "user", "x", 5, 60, True, "s", "{}", 7, 2)
     assert turn.named("a") == turn._replace(id="a")
+
+
+@pytest.mark.parametrize("in_ram", [True, False])
+def test_counters_follow_every_write_that_was_kept(in_ram, tmp_path):
+    with Store.open(None if in_ram else tmp_path / "store.rsm") as store:
+        with store.write() as writer:
+            ns = writer.create_namespace("a", {"x": 1}).id
+            other = writer.create_namespace("b", {}).id
+        for number in range(1, 4):
+            with store.write() as writer:
+                assert writer.take_ids(ns, 1) == number
+        with pytest.raises(RuntimeError), store.write() as writer:
+            writer.take_ids(ns, 5)
+            raise RuntimeError
+        store.compact()
+        with store.write() as writer:
+            assert writer.take_ids(ns, 1) == 4
+            writer.put_settings(ns, {"x": 2})
+            [pk] = writer.insert_turns(
+                ns, [TurnRecord(0, "t", "user", "x", 0, 0, True, None, None)]
+            )
+        with store.write() as writer:
+            writer.delete_turns(ns, [pk])
+        with store.write() as writer:
+            assert writer.tombstoned(ns, ["t", "u"]) == {"t"}
+            assert writer.take_ids(other, 1) == 1
+        assert not store.repair()
+        with store.write() as writer:
+            assert writer.take_ids(ns, 1) == 5 and writer.take_ids(other, 1) == 2
+            generation = writer.generation(ns)
+        with store.read() as reader:
+            record = reader.namespace_by_id(ns)
+            assert record.generation == generation and record.settings == {"x": 2}
+            assert reader.namespace_by_id(other).next_auto == 3
+        with store.write() as writer:
+            writer.purge(ns)
+        with pytest.raises(NotFoundError), store.write() as writer:
+            writer.take_ids(ns, 1)
