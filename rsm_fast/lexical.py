@@ -34,7 +34,6 @@ U8 = npt.NDArray[np.uint8]
 _Number = TypeVar("_Number", np.float32, np.int32, np.uint8)
 
 _LARGEST_COUNT = 255
-_MOST_WAITING = 8  # rows whose postings wait for a question: one at a time they cost twice as much
 
 
 class LexicalIndex:
@@ -172,7 +171,7 @@ class LexicalIndex:
         self._present[row] = 1
         self._living += 1
         self._waiting.append((row, terms))
-        if len(self._waiting) >= _MOST_WAITING and (row >= FEW_ROWS or kernels.loaded()):
+        if row >= FEW_ROWS or kernels.loaded():
             self._settle()
 
     def remove(self, rows: int | Sequence[int]) -> None:
@@ -341,7 +340,7 @@ class LexicalIndex:
         self._top = top
 
     def _settle(self) -> None:
-        """Make the postings of the rows that wait."""
+        """Make the postings of the rows that wait; the first few wait for a kernel's loading."""
         waiting, self._waiting = self._waiting, []
         for row, terms in waiting:
             self._insert(row, terms)

@@ -7,6 +7,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -108,8 +109,7 @@ class Store(Closing):
         with self._connections.reading() as connection:
             yield Reader(connection, self.path)
 
-    @contextlib.contextmanager
-    def write(self) -> Iterator[Writer]:
+    def write(self) -> AbstractContextManager[Writer]:
         """One transaction: kept as a whole if the block ends, else nothing of it.
 
         Raises
@@ -119,20 +119,7 @@ class Store(Closing):
         StoreError
             If the disk is full or the store read-only. Nothing was kept.
         """
-        with self._connections.writing() as connection:
-            errors = mapped(self.path)
-            with errors:
-                connection.execute("BEGIN IMMEDIATE")
-            reach("write:begun")
-            kept, self._kept = self._kept, {}
-            writer = Writer(connection, self.path, kept)
-            yield writer
-            writer.finish()
-            reach("write:commit")
-            with errors:
-                connection.execute("COMMIT")
-            self._kept = writer.written
-            reach("write:committed")
+        return _Write(self)
 
     def file_bytes(self) -> int:
         """Size on disk, write-ahead log and snapshots included; in RAM that of all pages."""
@@ -323,6 +310,43 @@ class Store(Closing):
     def close(self) -> None:
         """Close the store; closing twice is fine."""
         self._connections.close()
+
+
+class _Write(AbstractContextManager[Writer]):
+    """`Store.write`; no generator, because it stands around every write."""
+
+    __slots__ = ("_connection", "_store", "_writer")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __enter__(self) -> Writer:
+        store = self._store
+        connections = store._connections
+        self._connection = connections.lend_writer()
+        try:
+            with mapped(store.path):
+                self._connection.execute("BEGIN IMMEDIATE")
+            reach("write:begun")
+            kept, store._kept = store._kept, {}
+            self._writer = Writer(self._connection, store.path, kept)
+            return self._writer
+        except BaseException:
+            connections.take_back_writer()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        store = self._store
+        try:
+            if kind is None:
+                self._writer.finish()
+                reach("write:commit")
+                with mapped(store.path):
+                    self._connection.execute("COMMIT")
+                store._kept = self._writer.written
+                reach("write:committed")
+        finally:
+            store._connections.take_back_writer()
 
 
 def _resolved(path: object) -> Path:
