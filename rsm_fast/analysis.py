@@ -227,7 +227,7 @@ def _terms_of_token(token: str) -> tuple[str, ...]:
     if token in _STOP_WORDS:
         return ()
     if token[0].isalnum() or unicodedata.category(token[0])[0] in "LMN":
-        if _UNSPACED_RUN.fullmatch(token):
+        if not token.isascii() and _UNSPACED_RUN.fullmatch(token):
             return (*token, *map("".join, zip(token, token[1:], strict=False)))
         return (_stem(token)[:_LONGEST_WORD],)
     symbols = _ONE_SYMBOL.findall(token)

@@ -351,7 +351,9 @@ class Drafter:
 
     def _cut(self, parts: list[Part], *, pk: int = 0, part_number: int = 0) -> list[Draft]:
         if self._window is None or not self._split_long:
-            return [Draft(parts, part_number, complete=True, pk=pk)]
+            return [Draft(parts, part_number, True, pk)]
+        if self._one_counter and len(parts) == 1 and 0 < sum(parts[0].lines) <= self._window:
+            return [Draft(parts, part_number, True, pk)]  # as mostly
         groups = self._within_window(parts)
         drafts: list[Draft] = []
         numbers: dict[tuple[int, int], int] = {}
