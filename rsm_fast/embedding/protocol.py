@@ -142,10 +142,12 @@ def checked_vectors(
     if n and not array.shape[1]:
         raise EmbedderError(f"embedder {name}: expected rows of length >= 1, got {array.shape}")
     if array.dtype == np.float32:
-        unit = np.einsum("ij,ij->i", array, array)
-        # one row is the common case, and costs a fifth this way
-        off = abs(float(unit[0]) - 1.0) if n == 1 else np.abs(unit - 1.0).max(initial=0.0)
-        if off <= _UNIT_TOLERANCE:  # False for NaN
+        # one row far within the bound is the common case, and costs a fifth this way
+        unit = n == 1 and abs(float(np.vdot(array, array)) - 1.0) <= _UNIT_TOLERANCE / 2
+        if not unit:
+            off = np.abs(np.einsum("ij,ij->i", array, array) - 1.0).max(initial=0.0)
+            unit = bool(off <= _UNIT_TOLERANCE)  # False for NaN
+        if unit:
             flags = array.flags
             whole = flags.c_contiguous and flags.writeable
             return array if whole else np.require(array, requirements=["C", "W"])
