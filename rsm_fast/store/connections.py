@@ -7,6 +7,7 @@ import os
 import secrets
 import sqlite3
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ _CHECKPOINT_PAGES: Final = 1000
 _WAL_KEPT_BYTES: Final = 4 << 20
 _IDLE_KEPT: Final = 8
 _FORK_WAIT_S: Final = 5.0
+_TRY_AGAIN_S: Final = 0.01
 
 
 class _Writing(AbstractContextManager[sqlite3.Connection]):
@@ -294,7 +296,7 @@ class Connections:
                 version = check_identity(connection, where)
                 connection.execute("ROLLBACK")
                 if not self.read_only:
-                    _use_log(connection, path)
+                    _use_log(connection, path, self.timeout)
                 if version < VERSION:
                     if self.read_only:
                         raise StoreError(
@@ -328,7 +330,7 @@ class Connections:
         )
         with contextlib.suppress(PermissionError):  # another user's: `doctor` tells of its mode
             os.chmod(path, 0o600)
-        with mapped(path), contextlib.closing(_plain(path)):
+        with mapped(path), contextlib.closing(_plain(path, self.timeout)):
             pass  # it has a header now, and stands for a database of nothing
 
     # -- forks --------------------------------------------------------------------------
@@ -419,18 +421,27 @@ def copy_into(source: sqlite3.Connection, path: Path) -> None:
         source.backup(target)
 
 
-def _plain(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
+def _plain(path: Path, timeout: float = 5.0) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None)
     try:
-        _use_log(connection, path)
+        _use_log(connection, path, timeout)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _use_log(connection: sqlite3.Connection, path: Path) -> None:
-    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+def _use_log(connection: sqlite3.Connection, path: Path, timeout: float) -> None:
+    ends = time.monotonic() + timeout
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            # of two that change it at once neither can wait, and SQLite refuses without waiting
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+                raise
+            time.sleep(_TRY_AGAIN_S)
     if mode != "wal":
         raise StoreError(
             f"store {path}: its file system cannot share memory between processes "

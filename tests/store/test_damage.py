@@ -315,6 +315,27 @@ def test_an_empty_file_that_many_open_at_once_is_made_one_store(path, namespace)
         assert len(reader.namespaces()) == 6
 
 
+def test_a_mode_that_two_change_at_once_is_tried_again(path):
+    held = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    held.execute("CREATE TABLE t (x)")
+    held.execute("BEGIN EXCLUSIVE")
+    waiting = threading.Timer(0.3, held.close)
+    waiting.start()
+    with sqlite3.connect(path, timeout=0) as plain:  # refused at once, as in a deadlock
+        connections._use_log(plain, path, 30)
+        assert plain.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    plain.close()
+    waiting.join()
+    held = sqlite3.connect(path, isolation_level=None)
+    held.execute("PRAGMA journal_mode = DELETE")
+    held.execute("BEGIN EXCLUSIVE")
+    with sqlite3.connect(path, timeout=0) as plain:
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            connections._use_log(plain, path, 0.05)
+    plain.close()
+    held.close()
+
+
 def test_a_file_that_becomes_a_store_while_it_is_looked_at(path, namespace, monkeypatch):
     plain = sqlite3.connect(path)
     plain.execute("PRAGMA journal_mode = WAL")
