@@ -70,6 +70,7 @@ _UP = 1.0 + 1e-6  # more than the rounding of a float64 sum and of the step to f
 _LOADING = 0.335  # step in standard deviations that loses least of a normal distribution
 
 _HALF = HEAD // 2  # bytes of a head: two codes in each
+_AHEAD = 128  # rows that a scan has fetched before it comes to them
 _f32x16, _i16 = ir.VectorType(_f32, 16), ir.IntType(16)
 
 
@@ -137,7 +138,7 @@ def _prefetch(builder: Any, start: Any, lines: range) -> None:
 def _place(emitter: _Emitter, index: int, kind: Any, row: Any, block: int, each: int) -> Any:
     """Pointer to what belongs to a row in blocks of so many items, so many for each row."""
     b = emitter.builder
-    start = b.mul(b.lshr(row, ir.Constant(_i64, 6)), ir.Constant(_i64, block))
+    start = b.mul(b.lshr(row, ir.Constant(_i64, BLOCK.bit_length() - 1)), ir.Constant(_i64, block))
     lane = b.mul(b.and_(row, ir.Constant(_i64, BLOCK - 1)), ir.Constant(_i64, each))
     return emitter.pointer(index, kind, b.add(start, lane))
 
@@ -192,9 +193,9 @@ def _emit_head_bounds(emitter: _Emitter) -> Any:
     row = emitter[1]
     codes = _place(emitter, 0, _i8, row, HEAD_BYTES, _HALF)
     fits = _place(emitter, 5, _f32, row, HEAD_FITS * BLOCK, 1)
-    _prefetch(b, codes, range(HEAD_BYTES, HEAD_BYTES + 1024, 64))
+    _prefetch(b, codes, range(_HALF * _AHEAD, _HALF * (_AHEAD + 16), 64))
     ahead = b.bitcast(fits, _i8.as_pointer())
-    _prefetch(b, ahead, range(4 * BLOCK * HEAD_FITS, 4 * BLOCK * (HEAD_FITS + 3), 4 * BLOCK))
+    _prefetch(b, ahead, range(4 * _AHEAD, 4 * (_AHEAD + 3 * BLOCK), 4 * BLOCK))
     bound = _estimate(emitter, codes, emitter.pointer(2, _i8), fits, HEAD_SCALE)
     slack = _slack(emitter, fits, (HEAD_ERROR, TAIL), (6, 9))
     slack = b.fadd(slack, _splat(b, emitter[7], _f32x16))

@@ -4,10 +4,10 @@ Nothing here needs Numba. A table (the members of a namespace, or the means of i
 tuple of arrays. Rows come in blocks of four: what belongs to a row besides its vector lies in
 ``fit`` arrays of shape (blocks, items, 4), so that one load serves four rows.
 
-Heads come in blocks of 64 rows and 8192 bytes, two codes of 4 bits a byte. The first half
-of a block holds the heads, the second the necks, which only some rows are asked for. Within
-16 rows, groups of 4 bytes of each row lie side by side, so that one instruction multiplies
-the same coordinates of all of them.
+Heads come in blocks of 16,384 rows, two codes of 4 bits a byte. The first half of a block holds
+the heads, the second the necks, which only some rows are asked for, and their float32 numbers lie
+in planes: so a scan reads long runs, as memory likes it. Within 16 rows, groups of 4 bytes of each
+row lie side by side, so that one instruction multiplies the same coordinates of all of them.
 """
 
 from __future__ import annotations
@@ -82,13 +82,15 @@ HEAD = 128
 TURNED = 256
 """Coordinates of a rotated vector that are kept: those of the head, then those of the neck."""
 
-BLOCK, HEAD_BYTES, NECK, HEAD_FITS = 64, 8192, 4096, 6
-"""Rows in a block of heads, its bytes, where its necks begin, and its float32 items a row."""
+BLOCK, HEAD_FITS = 16_384, 6
+HEAD_BYTES, NECK = 128 * BLOCK, 64 * BLOCK
+"""Rows in a block of heads (a power of two) and its float32 items a row; its bytes, and where its
+necks begin."""
 
 UNIT = 32767.0
 """The value 1 in a rotation, which is kept in 16 bits."""
 
-LAYOUT = 2
+LAYOUT = 3
 """Of the columns; a snapshot of another one is not taken over."""
 
 SCALE, ERROR = 0, 1
@@ -127,9 +129,9 @@ class Codes(NamedTuple):
         The vectors divided by their scale and rounded, in [-127, 127].
     fit : float32[capacity / 4, 2, 4]
         Scale and error of each row, by blocks of four.
-    head : int8[capacity / 64, 8192] or int8[0, 8192]
+    head : int8[capacity / 16384, 2097152] or int8[0, 2097152]
         4-bit codes of the first coordinates after rotation, where there is one.
-    head_fit : float32[capacity / 64, 6, 64]
+    head_fit : float32[capacity / 16384, 6, 16384]
         Scale, error and tail of each row's head, then of its neck.
     limits : float64[4]
         Bounds over all rows, see `REACH`.

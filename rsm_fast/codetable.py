@@ -21,6 +21,7 @@ I16 = npt.NDArray[np.int16]
 FIRST_ROWS = 256
 """Rows that a new table has room for."""
 
+_TOGETHER = 64  # a capacity is a multiple of it: kernels look at 16 rows at once
 _NO_ARRAY: Any = np.zeros(0)
 
 
@@ -34,6 +35,11 @@ def whole_rotation(rows: F32) -> I16:
     whole = np.zeros((TURNED, rows.shape[1]), np.int16)
     whole[: len(rows)] = np.clip(np.rint(rows * UNIT), -UNIT, UNIT)
     return whole
+
+
+def _blocks(rows: int) -> int:
+    """Blocks of heads for so many rows."""
+    return -(-rows // BLOCK)
 
 
 class CodeTable:
@@ -93,7 +99,7 @@ class CodeTable:
 
     def grow(self, capacity: int) -> None:
         """Make room for so many rows."""
-        capacity = -(-capacity // BLOCK) * BLOCK
+        capacity = -(-capacity // _TOGETHER) * _TOGETHER
         if capacity <= self.capacity:
             return
         self._columns = Codes(*[_NO_ARRAY] * 6)  # views must go before a mapping can move
@@ -102,8 +108,8 @@ class CodeTable:
         self._code.grow(capacity)
         self._fit.grow(capacity // 4)
         if len(self.rotation):
-            self._head.grow(capacity // BLOCK)
-            self._head_fit.grow(capacity // BLOCK)
+            self._head.grow(_blocks(capacity))
+            self._head_fit.grow(_blocks(capacity))
         self.capacity = capacity
         self._columns = self._gathered()
 
@@ -135,8 +141,8 @@ class CodeTable:
         self.rotation = rotation
         self.limits[1:] = 0.0, error, 1.01 * off * (1 + off) / (1 - off)
         self._columns = Codes(*[_NO_ARRAY] * 6)
-        self._head.grow(self.capacity // BLOCK)
-        self._head_fit.grow(self.capacity // BLOCK)
+        self._head.grow(_blocks(self.capacity))
+        self._head_fit.grow(_blocks(self.capacity))
         self._columns = self._gathered()
         self._encode_stored(n)
 
@@ -148,7 +154,7 @@ class CodeTable:
     def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
         """The first ``n`` rows and what belongs to all, with some room to grow."""
         assert self.columns is self._columns  # all rows have their codes
-        rows = min(self.capacity, -(-(n + n // 8 + FIRST_ROWS) // BLOCK) * BLOCK)
+        rows = min(self.capacity, -(-(n + n // 8 + FIRST_ROWS) // _TOGETHER) * _TOGETHER)
         found = {
             "code": self._code.array[:rows],
             "fit": self._fit.array[: rows // 4],
@@ -158,8 +164,8 @@ class CodeTable:
         if self.with_vectors:
             found["vec"] = self._vec.array[:rows]
         if len(self.rotation):
-            found["head"] = self._head.array[: rows // BLOCK]
-            found["head_fit"] = self._head_fit.array[: rows // BLOCK]
+            found["head"] = self._head.array[: _blocks(rows)]
+            found["head_fit"] = self._head_fit.array[: _blocks(rows)]
         return found
 
     def adopt(self, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> None:
@@ -173,8 +179,8 @@ class CodeTable:
         if self.with_vectors:
             self._vec.adopt(arrays["vec"], n)
         if len(self.rotation):
-            self._head.adopt(arrays["head"], n // BLOCK)
-            self._head_fit.adopt(arrays["head_fit"], n // BLOCK)
+            self._head.adopt(arrays["head"], _blocks(n))
+            self._head_fit.adopt(arrays["head_fit"], _blocks(n))
         self._columns = self._gathered()
 
     def close(self) -> None:

@@ -122,7 +122,7 @@ def test_f11_any_unit_vector_survives_its_codes(dim: int) -> None:
 def decoded_heads(table: CodeTable, row: int) -> tuple[np.ndarray, np.ndarray]:
     """What the 4-bit codes of a row's head and neck stand for."""
     columns, lane = table.columns, row % BLOCK
-    halves = columns.head[row // BLOCK].view(np.uint8).reshape(2, 4, 16, 16, 4)
+    halves = columns.head[row // BLOCK].view(np.uint8).reshape(2, BLOCK // 16, 16, 16, 4)
     packed = halves[:, lane // 16, :, lane % 16].reshape(2, HEAD // 2)
     codes = np.concatenate((packed & 15, packed >> 4), axis=1) - 7.5
     fits = columns.head_fit[row // BLOCK, :, lane].astype(np.float64)
