@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +37,12 @@ SHORT = (
     "My sister {} works as a nurse in Hamburg and has two cats.",
     "Please remind me, number {}, to book the train to Vienna before Friday evening.",
 )
+LONG = 100  # words of a long turn; one more chunk begins at some 170
 EMBEDDED = 1500  # real turns
 NOISE = 0.35  # norm of what is added to a copy of a vector
 
 F32 = npt.NDArray[np.float32]
+Kind: TypeAlias = Literal["short", "real", "long"]
 _TABLES = {"turns": 13, "chunks": 13, "chunk_turns": 2, "features": 5}
 
 
@@ -115,14 +118,12 @@ class Floor:
 
 
 def real_texts(counter: TokenCounter) -> list[str]:
-    """Turns of RealMem, or of the shipped sample, that stay one chunk."""
+    """Turns of RealMem, or of the shipped sample, that stay one chunk, as they come."""
     folder = DATA / "realmem"
     streams = [stream.turns for stream in read_realmem(folder).streams] if folder.exists() else []
     turns = [turn for turns in streams for turn in turns] or sample.turns()
-    texts = dict.fromkeys(turn.text for turn in turns if 100 <= len(turn.text.split()))
-    return [text for text in texts if counter(text) <= Ready.max_tokens - 20] or [
-        turn.text for turn in turns
-    ]
+    texts = dict.fromkeys(turn.text for turn in turns)
+    return [text for text in texts if counter(text) <= Ready.max_tokens - 20]
 
 
 def table_of_vectors(texts: Sequence[str], count: int) -> F32:
@@ -155,28 +156,29 @@ class Bench:
         self.embedder = Ready(vectors, self.counter)
         self._repeats = repeats
         self._number = 0
-        self._long = cycle(texts)
+        long = [text for text in texts if _words(text) >= LONG] or texts
+        self._texts = {"long": cycle(long), "real": cycle(texts), "short": cycle(SHORT)}
         self.memory = (
             Memory(embedder=self.embedder)
             if path is None
             else Memory.open(path, embedder=self.embedder, synchronous=synchronous)  # type: ignore[arg-type]
         )
-        for start in range(0, chunks, 256):
-            self.memory.add_many([self.text(long=n % 2 == 1) for n in range(start, start + 256)])
+        for _ in range(0, chunks, 256):
+            kinds: list[Kind] = ["short", "long"] * 128
+            self.memory.add_many([self.text(kind) for kind in kinds])
 
-    def text(self, *, long: bool) -> str:
+    def text(self, kind: Kind) -> str:
         """A text that was not there before."""
         self._number += 1
-        if long:
-            return f"{next(self._long)} ({self._number})"
-        return SHORT[self._number % len(SHORT)].format(self._number)
+        text = next(self._texts[kind])
+        return text.format(self._number) if kind == "short" else f"{text} ({self._number})"
 
-    def singles(self, floor: Floor, *, long: bool, wall: bool) -> tuple[str, list[float]]:
+    def singles(self, floor: Floor, kind: Kind, *, wall: bool) -> tuple[str, list[float]]:
         """Add one by one, each in turn with the floor; a line of the table, and the times."""
         ours, bare, counted, analysed = [], [], [], []
         vector = b"\0" * 1536
         for _ in range(self._repeats):
-            text = self.text(long=long)
+            text = self.text(kind)
             counted.append(_thread_time(lambda text=text: self.counter.count_lines([text])))
             terms: list[str] = []
             analysed.append(
@@ -200,11 +202,11 @@ class Bench:
             line += f"; counting and analysing {words / middle:.0%} of it"
         return line, ours
 
-    def bulk(self, *, long: bool, batches: int = 12) -> str:
+    def bulk(self, kind: Kind, *, batches: int = 12) -> str:
         """`add_many` of 256 turns at a time."""
         rates, walls = [], []
         for _ in range(batches):
-            texts = [self.text(long=long) for _ in range(256)]
+            texts = [self.text(kind) for _ in range(256)]
             self.embedder.seconds = 0.0
             start = time.perf_counter(), time.thread_time()
             self.memory.add_many(texts)
@@ -228,14 +230,17 @@ def rows(chunks: int, repeats: int, folder: Path) -> Iterator[tuple[str, str]]:
     vectors = table_of_vectors(texts, chunks + 8192)
     bench = Bench(texts, vectors, chunks=chunks, repeats=repeats)
     floor = Floor(None, "FULL")
-    bench.singles(floor, long=True, wall=False)  # warm
-    for long in (False, True):
-        what = f"a real turn of {_words(bench.text(long=True))} words" if long else "a sentence"
-        line, _ = bench.singles(floor, long=long, wall=False)
+    names: dict[Kind, str] = {"short": "a sentence"}
+    bench.singles(floor, "long", wall=False)  # warm
+    for kind, what in (("real", "a real turn"), ("long", "a long one")):
+        middle = statistics.median(_words(bench.text(kind)) for _ in range(1000))
+        names[kind] = f"{what} ({middle:.0f} words)"
+    for kind, what in names.items():
+        line, _ = bench.singles(floor, kind, wall=False)
         yield f"one add in RAM, {what} (processor time)", line
-    for long in (False, True):
-        what = "real turns" if long else "sentences"
-        yield f"`add_many` in RAM, {what}", bench.bulk(long=long)
+    yield "`add_many` in RAM, sentences", bench.bulk("short")
+    yield "`add_many` in RAM, real turns", bench.bulk("real")
+    yield "`add_many` in RAM, long ones", bench.bulk("long")
     bench.memory.close()
     floor.close()
     for synchronous in ("FULL", "NORMAL"):
@@ -244,11 +249,11 @@ def rows(chunks: int, repeats: int, folder: Path) -> Iterator[tuple[str, str]]:
             path=folder / f"{synchronous}.rsm", synchronous=synchronous,
         )  # fmt: skip
         floor = Floor(folder / f"floor-{synchronous}.rsm", synchronous)
-        bench.singles(floor, long=False, wall=True)
-        line, _ = bench.singles(floor, long=True, wall=True)
-        yield f"one durable add of a real turn, `{synchronous}` (elapsed)", line
+        bench.singles(floor, "short", wall=True)
+        line, _ = bench.singles(floor, "long", wall=True)
+        yield f"one durable add of a long turn, `{synchronous}` (elapsed)", line
         if synchronous == "FULL":
-            yield "`add_many` on disk, real turns", bench.bulk(long=True)
+            yield "`add_many` on disk, long turns", bench.bulk("long")
         bench.memory.close()
         floor.close()
 
