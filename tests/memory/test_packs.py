@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,20 @@ def test_one_call_reads_as_its_steps_do(layout: Any, fold: bool) -> None:
                         steps = memories[1].pack(question, budget=budget, **options)
                     assert _outcome(whole) == _outcome(steps)
                     assert whole.tokens <= budget
+
+
+def test_threads_read_alike_while_they_read_together() -> None:
+    questions = [f"Where was garden {number} seen near the harbour?" for number in range(12)]
+    one, many = (Memory(embedder="hashing") for _ in range(2))
+    for memory in (one, many):
+        memory.add_many(sentences(600, sessions=20))
+    alone = [_outcome(one.pack(question, budget=1200)) for question in questions]
+    found = [one.search(question, k=9) for question in questions]
+    with ThreadPoolExecutor(4) as pool:  # of texts and prices that nobody has read before
+        packs = list(pool.map(lambda q: many.pack(q, budget=1200), questions * 4))
+        hits = list(pool.map(lambda q: many.search(q, k=9), questions * 4))
+    assert [_outcome(pack) for pack in packs] == alone * 4
+    assert hits == found * 4
 
 
 def test_lengths_by_another_counter_shut_nothing_out(tmp_path: Path) -> None:
