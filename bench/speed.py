@@ -23,7 +23,7 @@ TOLERANCE = 0.6  # a ratio may fall to so much of the committed one before it co
 
 def run(full: bool, select: str | None) -> dict[str, Any]:
     """All benches and limits; one thread for every library."""
-    from bench.kernels.limits import cold_starts, head_scan, machine, read_bandwidth
+    from bench.kernels.limits import cold_starts, head_scan, machine, member_bytes, read_bandwidth
     from bench.kernels.report import compact
 
     environment = {
@@ -53,6 +53,7 @@ def run(full: bool, select: str | None) -> dict[str, Any]:
         "rows": rows,
         "bandwidth": read_bandwidth(),
         "head scan": head_scan(),
+        "member bytes": member_bytes(),
         "cold starts": cold_starts(),
     }
 

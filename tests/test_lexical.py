@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles_retrieval import PostingsOracle, bm25_scores, window_lengths, window_of
 
-from rsm_fast.analysis import pack_terms
+from rsm_fast import sample
+from rsm_fast.analysis import analyse, pack_terms
 from rsm_fast.kernels.bm25 import window_lengths_
 from rsm_fast.lexical import LexicalIndex
 
@@ -232,3 +233,22 @@ def test_a_count_stops_at_255():
     index.append(1, ["a"])
     assert index.arrays()["pool_counts"].max() == 255
     assert index.rows("a").tolist() == [0, 1]
+
+
+def test_scores_are_those_of_bm25s_on_a_corpus_that_stands_still() -> None:
+    bm25s = pytest.importorskip("bm25s")
+    documents = [analyse(turn.text) for turn in sample.turns()]
+    index, theirs = LexicalIndex(), bm25s.BM25(method="lucene", k1=1.2, b=0.75)
+    for row, terms in enumerate(documents):
+        index.append(row, terms)
+    theirs.index(documents, show_progress=False)
+    n = len(documents)
+    none = np.full(n, -1, np.int32)
+    links = {"prev": none, "next": none, "alive": np.ones(n, np.uint8)}
+    for question in sample.questions():
+        terms = list(dict.fromkeys(analyse(question.question)))
+        got = index.scores(terms, **links, window=0)
+        # Lucene leaves out the factor that is the same for all
+        expected = theirs.get_scores(terms) * np.float32(index.k1 + 1)
+        assert got.any()
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

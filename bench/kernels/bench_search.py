@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import time
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rsm_fast.kernels as kernels
-from bench.datasets.realmem import read_realmem
 from bench.hot import Ready
 from bench.kernels.conftest import Timer, arena_of, clustered, real, stored
 from bench.kernels.peers import SEARCHERS, Search
-from bench.kernels.vectors import real_texts, real_vectors
+from bench.kernels.vectors import real_questions, real_texts, real_vectors
 from rsm_fast import Memory, Turn
 from rsm_fast.arena import Arena
 from rsm_fast.clustering import Clusterer
@@ -51,6 +49,30 @@ def bench_rsm_fast(timed: Timer, size: int, operation: str) -> None:
         assert len(found) == min(k, int((scores >= least - 1e-5).sum())) or k == 1
         if len(found):
             assert scores[found].min() >= np.sort(scores)[-k] - 1e-5
+
+
+@pytest.mark.parametrize("who", ["rsm_fast", "FAISS IndexFlatIP", "NumPy matvec"])
+@pytest.mark.parametrize("size", [10_000, 100_000])
+def bench_cold(timed: Timer, size: int, who: str) -> None:
+    """The gate after something else has filled the caches."""
+    arena = arena_of(size)
+    peer = None if who == "rsm_fast" else built(who, size)
+    other = np.ones(400 << 17)  # 400 MB
+    spent: list[float] = []
+
+    def search(query: np.ndarray) -> None:
+        other.sum()
+        start = time.thread_time()
+        if peer is None:
+            top_members(arena, query, 1, least=0.7)
+        else:
+            peer(query, 1)
+        spent.append(time.thread_time() - start)
+
+    timed(
+        search, real()[1], rounds=40, operation="gate, caches cold", size=size, who=who,
+        reads=spent, bytes=arena.table.row_bytes if peer is None else 4 * 384,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [1000, 2000, 4000, 8000])
@@ -154,9 +176,7 @@ def memory_of(size: int) -> tuple[Memory, list[str]]:
     vectors, texts = real_vectors(), real_texts()[:size]
     memory = Memory(embedder=Ready(vectors, as_token_counter()), chunk_turns=1)
     memory.add_many(Turn(text, session=f"s{place // 30}") for place, text in enumerate(texts))
-    data = Path(os.environ.get("RSM_FAST_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    streams = read_realmem(data / "realmem").streams
-    questions = [question.text for stream in streams for question in stream.questions][:60]
+    questions = real_questions()[:60]
     for question in questions:
         memory.pack(question, budget=4000)
     return memory, questions

@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["HEAD_SCAN_BYTES", "cold_starts", "head_scan", "machine", "read_bandwidth"]
+__all__ = [
+    "HEAD_SCAN_BYTES",
+    "cold_starts",
+    "head_scan",
+    "machine",
+    "member_bytes",
+    "read_bandwidth",
+]
 
 HEAD_SCAN_BYTES = 64 + 3 * 4
 """What the first scan reads of a member: its codes, and three float32 numbers."""
@@ -110,6 +117,40 @@ def head_scan(sizes: tuple[int, ...] = (10_000, 100_000)) -> list[dict[str, Any]
             {"size": size, "best": read / min(times), "median": read / statistics.median(times)}
         )
     return rows
+
+
+def member_bytes(size: int = 10_000) -> list[dict[str, Any]]:
+    """Bytes a member, by what each index says of itself (or writes)."""
+    import faiss
+    import hnswlib
+    from usearch.index import Index
+
+    from bench.kernels.conftest import arena_of, stored
+    from rsm_fast.arena import Arena
+
+    vectors = stored(size)
+    dim = vectors.shape[1]
+    numbers = np.arange(size)
+    small = Arena(dim, dtype="int8")
+    small.append_many(vectors, pk=numbers, tokens=numbers, micros=numbers, session=numbers * 0)
+    found = {
+        "rsm_fast": arena_of(size).nbytes,
+        "rsm_fast, int8": small.nbytes,
+        "NumPy matvec": vectors.nbytes,
+    }
+    for name, kind in (("IndexFlatIP", "Flat"), ("SQ8", "SQ8"), ("HNSW32", "HNSW32")):
+        index = faiss.index_factory(dim, kind, faiss.METRIC_INNER_PRODUCT)
+        index.train(vectors)
+        index.add(vectors)
+        found[f"FAISS {name}"] = len(faiss.serialize_index(index))
+    graph = Index(ndim=dim, metric="ip", dtype="f32")
+    graph.add(numbers, vectors, threads=1)
+    found["usearch HNSW"] = graph.serialized_length
+    other = hnswlib.Index(space="ip", dim=dim)
+    other.init_index(max_elements=size, ef_construction=100, M=32)
+    other.add_items(vectors, num_threads=1)
+    found["hnswlib"] = other.index_file_size()
+    return [{"who": who, "bytes": total / size} for who, total in found.items()]
 
 
 def cold_starts(trials: int = 5) -> list[dict[str, Any]]:

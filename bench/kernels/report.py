@@ -102,7 +102,7 @@ def _bulk(rows: list[Row]) -> str:
 def _growth(rows: list[Row]) -> str:
     series: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     for row in rows:
-        if row["table"] == "search":
+        if row["table"] in ("search", "words"):
             series[row["operation"], row["who"]].append((row["size"], row["best"]))
     body = []
     for (operation, who), points in series.items():
@@ -133,6 +133,7 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
             [[k, v] for k, v in result["machine"].items()] + [["command", result["command"]]],
         ),
         "search": _versus(rows, "search"),
+        "words": _versus(rows, "words"),
         "growth": _growth(rows),
         "crossover": _plain(rows, "cross-over"),
         "means": _plain(rows, "means", ("atoms", "kept")),
@@ -145,6 +146,10 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         "limits": _table(["working set", "GB/s, best", "median"], limits)
         + "\n\n"
         + _table(["members", "head scan, GB/s, best", "median"], scans),
+        "bytes": _table(
+            ["who", "bytes a member"],
+            [[r["who"], f"{r['bytes']:,.0f}"] for r in result["member bytes"]],
+        ),
         "cold": _table(["state", "CPU, ms", "elapsed after the interpreter's start, ms"], starts),
     }
 

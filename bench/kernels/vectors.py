@@ -14,7 +14,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["noisy_copies", "real_texts", "real_vectors"]
+from bench.datasets.realmem import read_realmem
+from bench.datasets.records import Stream
+
+__all__ = ["noisy_copies", "real_questions", "real_texts", "real_vectors"]
 
 F32 = npt.NDArray[np.float32]
 
@@ -22,19 +25,26 @@ _CHARACTERS = 220
 _BLOCK = 1000
 
 
-def real_texts() -> list[str]:
-    """Pieces of at most 220 characters of RealMem turns, in their order."""
-    from bench.datasets.realmem import read_realmem
-
+def _streams() -> tuple[Stream, ...]:
     root = Path(__file__).resolve().parents[2]
     data = Path(os.environ.get("RSM_FAST_DATA", root.parent / "shared" / "data"))
     if not (data / "realmem").is_dir():
         raise FileNotFoundError(f"no RealMem at {data}/realmem: set RSM_FAST_DATA")
+    return read_realmem(data / "realmem").streams
+
+
+def real_texts() -> list[str]:
+    """Pieces of at most 220 characters of RealMem turns, in their order."""
     texts: list[str] = []
-    for stream in read_realmem(data / "realmem").streams:
+    for stream in _streams():
         for turn in stream.turns:
             texts += textwrap.wrap(turn.text, _CHARACTERS)
     return texts
+
+
+def real_questions() -> list[str]:
+    """Questions of RealMem, in their order."""
+    return [question.text for stream in _streams() for question in stream.questions]
 
 
 def real_vectors(count: int | None = None, *, make: bool = True) -> F32:
