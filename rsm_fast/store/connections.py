@@ -439,7 +439,8 @@ def _use_log(connection: sqlite3.Connection, path: Path, timeout: float) -> None
             break
         except sqlite3.OperationalError as error:
             # of two that change it at once neither can wait, and SQLite refuses without waiting
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+            kind = error.sqlite_errorcode & 0xFF  # without what SQLite says further
+            if kind != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
                 raise
             time.sleep(_TRY_AGAIN_S)
     if mode != "wal":
