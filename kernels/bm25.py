@@ -226,11 +226,19 @@ def bm25_accumulate_(
     scores : (n,) float32
         Changed in place.
     """
-    n = scores.size
+    n = scores.size if window > 0 else 0
     frequency = np.zeros(n, np.float32)
     touched, runs = np.empty(n, np.int32), np.empty((n, 2), np.int32)
     for i in range(terms.size):
         first = start[terms[i]]
+        gain = weights[i] * np.float32(k1 + 1.0)
+        if window == 0:
+            for j in range(first, first + length[terms[i]]):
+                row = pool_rows[j]
+                if alive[row] != 0:
+                    count = np.float32(pool_counts[j])
+                    scores[row] += gain * count / (count + norm[row])
+            continue
         reached, last = 0, -1
         for j in range(first, first + length[terms[i]]):
             row = pool_rows[j]
@@ -270,7 +278,6 @@ def bm25_accumulate_(
                             touched[reached] = after
                             reached += 1
                         frequency[after] += count
-        gain = weights[i] * np.float32(k1 + 1.0)
         for j in range(reached):
             row = touched[j]
             scores[row] += gain * frequency[row] / (frequency[row] + norm[row])

@@ -16,6 +16,7 @@ from bench.kernels.conftest import Timer
 from bench.kernels.vectors import real_questions, real_texts
 from rsm_fast.analysis import analyse
 from rsm_fast.lexical import LexicalIndex
+from rsm_fast.retrieval import HybridSettings, admission_order
 
 FULL = os.environ.get("RSM_FAST_BENCH_FULL") == "1"
 SIZES = [1000, 10_000, 100_000] + [1_000_000] * FULL
@@ -36,11 +37,6 @@ def stored(size: int) -> list[list[str]]:
     return [found[place % len(found)] for place in range(size)]
 
 
-def _ten(scores: np.ndarray) -> np.ndarray:
-    best = np.argpartition(scores, -10)[-10:]
-    return best[np.argsort(-scores[best])]
-
-
 def _ours(size: int, window: int) -> Search:
     index = LexicalIndex()
     for row, terms in enumerate(stored(size)):
@@ -50,10 +46,13 @@ def _ours(size: int, window: int) -> Search:
     following = np.where((rows + 1) % SESSION > 0, rows + 1, -1).astype(np.int32)
     following[-1] = -1
     alive = np.ones(size, np.uint8)
+    links = {"prev": prev, "next": following, "alive": alive}
+    by_score = HybridSettings(length_power=0.0)
+    facts = alive, np.ones(size, np.int32), rows.astype(np.int64), by_score
 
     def search(terms: list[str]) -> Any:
-        links = {"prev": prev, "next": following, "alive": alive}
-        return _ten(index.scores(terms, **links, window=window, edition=1))
+        scores = index.scores(terms, **links, window=window, edition=1)
+        return admission_order(scores, *facts, limit=10)
 
     return search
 
@@ -63,7 +62,7 @@ def _bm25s(size: int) -> Search:
 
     index = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
     index.index(stored(size), show_progress=False)
-    return lambda terms: _ten(index.get_scores(terms))
+    return lambda terms: index.retrieve([terms], k=10, show_progress=False)
 
 
 def _fts5(size: int) -> Search:
