@@ -502,26 +502,6 @@ class Arena:
         )
         return out[: self.n]
 
-    def near_scores(self, query: F32) -> tuple[F32, float]:
-        """Cosine of every row's codes with a prepared query, in a third of the time.
-
-        Parameters
-        ----------
-        query : float32[dim]
-            From `prepare_query`.
-
-        Returns
-        -------
-        float32[n]
-            Dead rows have one, too.
-        float
-            By which a cosine may be wrong at most; see `rsm_fast.retrieval.exact_order`.
-        """
-        x = self.padded_query(query)
-        out = np.empty(self.n + 3, np.float32)
-        error = kernels.scan.near_scores_(*self.table.columns, self.n, x, out)
-        return out[: self.n], float(error)
-
     def close(self) -> None:
         """Let go of the memory and of the file of vectors."""
         self.arrays_beside = ()

@@ -302,15 +302,15 @@ class ReadPath:
             order = _first(equal, order)
         else:
             limit = _HEAD if by_score is None else by_score
-            question = self._question(
+            asked = self._question(
                 state, request, prepared, eligible, equal, by_score=by_score is not None
             )
             scores, order = room_for(arena, equal, limit)
             if ledger is None:
-                order = order[: kernels.read.rank_(*question, scores, order)]
+                order = order[: kernels.read.rank_(*asked, scores, order)]
             else:
                 order = ledger.read(
-                    question,
+                    asked,
                     scores,
                     order,
                     versions=columns.versions,
@@ -353,14 +353,25 @@ class ReadPath:
             window=settings.window,
             edition=state.edition,
         )
-        more: dict[str, Any] = {"asked": asked_steps(request.query)}
-        if more["asked"]:
+        asked = asked_steps(request.query)
+        steps: I32 = np.empty(0, np.int32)
+        raised = steps
+        if asked:
             share = settings.labelled_share
-            more["steps"] = labelled_rows(state.steps, arena.session, arena.alive, share=share)
+            steps = labelled_rows(state.steps, arena.session, arena.alive, share=share)
         if settings.speaker:
-            more["raised"] = asked_speakers(state.lexical, terms)
+            raised = asked_speakers(state.lexical, terms)
         return question(
-            arena, words, query, eligible, settings, equal=equal, by_score=by_score, **more
+            arena,
+            words,
+            query,
+            eligible,
+            settings,
+            asked=asked,
+            steps=steps,
+            raised=raised,
+            equal=equal,
+            by_score=by_score,
         )
 
     def _paper_order(

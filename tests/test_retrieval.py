@@ -14,6 +14,7 @@ from rsm_fast.errors import InvalidInputError
 from rsm_fast.kernels import weights
 from rsm_fast.kernels.ordering import newer_first_
 from rsm_fast.kernels.read import rank_
+from rsm_fast.kernels.scan import near_scores_
 from rsm_fast.kernels.scoring import hybrid_scores_, raise_rows_, step_bonus_
 from rsm_fast.lexical import LexicalIndex
 from rsm_fast.retrieval import (
@@ -146,7 +147,9 @@ def test_a_question_ranks_chunks_as_the_definition_says(
     scores, order = room_for(arena, equal, limit)
     order = order[: rank_(*put, scores, order)]
 
-    near, error = arena.near_scores(query)
+    near = np.empty(n + 3, np.float32)
+    error = near_scores_(*arena.table.columns, n, arena.padded_query(query), near)
+    near = near[:n]
     truth = arena.vec.astype(np.float64) @ query.astype(np.float64)
     assert np.abs(truth - near).max() <= error
     expected, reach = oracles.rank_scores(
