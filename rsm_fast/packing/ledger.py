@@ -290,6 +290,8 @@ class Ledger:
 
     def _make_room(self, count: int) -> None:
         """Have room for so many offers."""
+        if count <= len(self._entries):
+            return
         self._entries = _longer(self._entries, count)
         self._skipped = _longer(self._skipped, count)
         self._sections = self._sections.grown(count)

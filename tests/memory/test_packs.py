@@ -169,6 +169,21 @@ def test_one_call_reads_as_its_steps_do(layout: Any, fold: bool) -> None:
                     assert whole.tokens <= budget
 
 
+def test_a_read_that_offers_less_than_it_has_room_for() -> None:
+    memory = Memory(embedder="hashing")
+    memory.add_many(sentences(300))
+    assert memory.pack("harbour", budget=100, where={"topic": "none"}).chunks == ()
+    assert len(memory.pack("harbour", budget=9000, where={"number": 7}).chunks) == 1
+    # copies of the question are among the best, so that the next part makes fewer than was thought
+    for count in range(250, 266):
+        memory = Memory(embedder="hashing")
+        memory.add_many(["where is the harbour"] * 8 + sentences(count))
+        whole = memory.pack("where is the harbour", budget=100_000)
+        assert sum(chunk.copies for chunk in whole.chunks) == 8 + count
+        with reading_in_steps():
+            assert _outcome(memory.pack("where is the harbour", budget=100_000)) == _outcome(whole)
+
+
 def test_threads_read_alike_while_they_read_together() -> None:
     questions = [f"Where was garden {number} seen near the harbour?" for number in range(12)]
     one, many = (Memory(embedder="hashing") for _ in range(2))
